@@ -17,14 +17,14 @@ use crate::{
     units::{nanos, span},
 };
 
-/// The word for it.
+/// The rule's kind in the configuration and in output.
 pub const KIND: &str = "baseline";
 
 /// Latency that departs from its own recent normal: the median, the mean or the 99th percentile of one operation on one mount is at
 /// least `factor` times its normal, and at least `least_shift` more.
 #[derive(Debug, Clone)]
 pub struct BaselineRule {
-    /// Its name and its protocol.
+    /// The rule's name and protocol.
     pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
@@ -32,7 +32,7 @@ pub struct BaselineRule {
     pub factor: f64,
     /// The figure must exceed its normal by at least this.
     pub least_shift: Duration,
-    /// How many operations and windows it takes.
+    /// How many operations and windows a departure takes.
     pub pace: Pace,
 }
 
@@ -83,8 +83,7 @@ const FIGURES: [LatencyStatistic; 3] = [
 
 /// A figure, nanoseconds, and the same figure of the operations' sizes: n if it is below 2^n bytes.
 type FigureAndSize = [f32; 2];
-/// With this many samples, a figure is still normal up to twice the highest of them. With n, up to 1 + FEW / n times
-/// it.
+/// With this many samples, a figure is still normal up to twice the highest of them. With n samples, up to 1 + FEW / n times the highest.
 const FEW: f32 = 10.0;
 
 /// Operations that lose less than this part of the time, 5 ms per second, are no anomaly: the loss does not matter to
@@ -195,9 +194,8 @@ impl Expected {
     }
 }
 
-/// The learned figures for operations of this size, nanoseconds. If they are too few, those of larger ones, too. If
-/// these are too few as well, all, with smaller operations' figures scaled up to the most that is expected for this
-/// size.
+/// The learned figures for operations of this size, nanoseconds. If they are too few, the figures of larger operations are included. If they are
+/// still too few, all figures are used, with those of smaller operations scaled up to the most that is expected for this size.
 fn for_size(rule: &BaselineRule, learned: &LearnedNormal<'_, 2>, size: f32) -> Vec<f32> {
     let comparisons: [fn(&f32, &f32) -> bool; 2] = [f32::eq, f32::ge];
     let mut alike = comparisons.into_iter().map(|is| -> Vec<f32> {

@@ -153,7 +153,8 @@ fn answer(start: Nanos, phases: Phases) -> Option<Nanos> {
     phases.known().then(|| start.saturating_add(phases.queue).saturating_add(phases.wire))
 }
 
-/// Time during which at least one of the stretches was in progress within another one, nanoseconds. They must be in the order of their starts.
+/// Time during which at least one of the stretches was in progress within another one, nanoseconds. The stretches must be in the order of their
+/// starts.
 pub(crate) fn covered(stretches: impl Iterator<Item = (Nanos, Nanos)>, within: (Nanos, Nanos)) -> u64 {
     let (mut sum, mut until) = (0_u64, within.0);
     for (start, end) in stretches {
@@ -169,7 +170,7 @@ fn kept(children: Vec<&Child>) -> Vec<Child> {
     longest(children, KEPT_BELOW, |child| (child.start, child.duration)).into_iter().copied().collect()
 }
 
-/// The longest of `all`, at most so many, in the order of their starts. `time`: the start and the duration of one.
+/// The longest of `all`, at most `most`, in the order of their starts. `time`: the start and the duration of one.
 pub(crate) fn longest<T>(mut all: Vec<T>, most: usize, time: impl Fn(&T) -> (Nanos, u64)) -> Vec<T> {
     if all.len() > most {
         all.select_nth_unstable_by_key(most, |one| std::cmp::Reverse(time(one).1));

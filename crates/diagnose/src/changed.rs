@@ -1,5 +1,5 @@
-//! What changed: the operations, processes, clients of this host's server, files and connections that account for the time beyond normal, and the 99th
-//! percentile without them.
+//! What changed: the operations, processes, clients of this host's server, files and connections that account for the time beyond normal, and the
+//! 99th percentile without them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ const LISTED: usize = 3;
 const LEAST_OTHERS: usize = 10;
 /// The recorder must go back at least this far, nanoseconds, for a normal rate of operations.
 const LEAST_BEFORE: u64 = 5 * SECOND;
-/// The 99th percentile without a group is mentioned if it is at most this part of the incident's.
+/// The 99th percentile without a group is mentioned if it is at most this part of the incident's 99th percentile.
 const ANOTHER: f64 = 0.5;
 
 /// The properties by which operations are grouped.
@@ -31,7 +31,7 @@ const ANOTHER: f64 = 0.5;
 enum GroupedBy {
     /// The process' name, as an index into [`Names::processes`], and the kind of operation.
     Process(usize, KindOf),
-    /// Of what this host served: the client's number (`Served::client_number`), and the kind of operation.
+    /// For requests that this host served: the client's number (`Served::client_number`), and the kind of operation.
     Client(u64, KindOf),
     Operation(KindOf),
     File(MountKey, u64, Text<128>),
@@ -93,7 +93,7 @@ pub fn changed(
         }
     }
     let connections = index.groups.keys().filter(|by| matches!(by, GroupedBy::Connection(_))).count();
-    // The recorder may hold the end of it only.
+    // The recorder may hold only the end of the incident.
     let seen_from = during.first().map_or(from, |first| first.end()).max(from);
     let covers = if before.is_empty() { seen_from } else { from };
     let seen = GroupedData {
@@ -258,7 +258,7 @@ struct Names {
 }
 
 impl Names {
-    /// Takes the names from events; the recorder's records have none of processes. The first name stands for all unknown ones.
+    /// Takes the names from events, since the recorder's records have no process names. The first name stands for all unknown ones.
     fn new<'e>(events: impl Iterator<Item = &'e Event>) -> Self {
         let mut names =
             Self { processes: vec!["process".to_owned()], process_of: BTreeMap::new(), clients: BTreeMap::new() };
@@ -321,9 +321,8 @@ impl GroupIndex {
     }
 }
 
-/// The operations that ended before `from`, and those that ended from then until `to`, each once, in the order of their
-/// ends. Of those around, it takes only operations of the anomalous ones' protocols and mounts that do not wait by
-/// design.
+/// The operations that ended before `from`, and those that ended from then until `to`, each once, in the order of their ends. From `around`, it takes
+/// only operations of the same protocols and mounts as the anomalous ones, and none that wait by design.
 fn sorted<'a>((from, to): (Nanos, Nanos), slow: &'a [Event], around: &'a [Event]) -> (Vec<&'a Event>, Vec<&'a Event>) {
     let of: BTreeSet<_> = slow.iter().map(|event| (event.operation.protocol().name, event.mount)).collect();
     let near = |event: &&Event| {

@@ -15,13 +15,13 @@ use crate::{
     units::{SECOND, counted, span},
 };
 
-/// The word for it.
+/// The rule's kind in the configuration and in output.
 pub const KIND: &str = "connection";
 
 /// Events of connections: a number of one kind in one window, or a share of retransmitted segments, is an anomaly.
 #[derive(Debug, Clone)]
 pub struct ConnectionRule {
-    /// Its name and its protocol.
+    /// The rule's name and protocol.
     pub subject: Subject,
     /// How many events of each kind are an anomaly; at least 1. Kinds that are missing do not count.
     pub counts: BTreeMap<Operation, u32>,
@@ -86,7 +86,7 @@ struct ConnectionWatch {
 #[derive(Default)]
 struct Again(VecDeque<Retransmission>);
 
-/// A retransmission, and which incident has it.
+/// A retransmission, and what it belongs to.
 struct Retransmission {
     event: Event,
     belongs: Belongs,
@@ -94,11 +94,11 @@ struct Retransmission {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Belongs {
-    /// To none so far.
+    /// It belongs to nothing so far.
     Nowhere,
-    /// To the window that is being closed.
+    /// It belongs to the window that is being closed.
     ThisWindow,
-    /// To an incident.
+    /// It belongs to an incident.
     Incident,
 }
 
@@ -113,7 +113,7 @@ impl Again {
         self.0.push_back(Retransmission { event: event.clone(), belongs: Belongs::ThisWindow });
     }
 
-    /// The window is over; its retransmissions belong to `to`.
+    /// Ends the window: its retransmissions now belong to `to`.
     fn end_window(&mut self, to: Belongs) {
         self.0.iter_mut().filter(|one| one.belongs == Belongs::ThisWindow).for_each(|one| one.belongs = to);
     }

@@ -1,4 +1,4 @@
-//! The cool-down: one long outage is one incident that is updated, not sixty.
+//! The cool-down: one long outage is one incident that is updated, not sixty incidents.
 
 use std::{collections::BTreeSet, mem, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 pub struct Episode {
     /// Number of the incident, unique among all that share the sequence.
     pub id: u64,
-    /// The rule and limit as first broken; what was observed is over the whole episode.
+    /// The rule and the limit as first broken; the observation covers the whole episode.
     pub anomaly: Anomaly,
     /// All anomalous windows as one: from the first one's beginning to the last one's end.
     pub window: Window,
@@ -35,7 +35,7 @@ pub enum EpisodeChange {
 }
 
 impl EpisodeChange {
-    /// The episode, whatever became of it.
+    /// The episode, whether it was opened, updated or closed.
     pub fn episode(&self) -> &Episode {
         match self {
             Self::Opened(episode) | Self::Updated(episode) | Self::Closed(episode) => episode,
@@ -117,8 +117,8 @@ impl RuleState {
         self.open.as_ref().map(|open| &open.episode)
     }
 
-    /// Forgets what the open episode has from before its last pause of at least this length, and returns it; `None` if
-    /// none is open.
+    /// Forgets what the open episode contains from before its last pause of at least this length, and returns the
+    /// episode; `None` if none is open.
     pub fn forget_before_pause(&mut self, pause: Duration) -> Option<&Episode> {
         let episode = &mut self.open.as_mut()?.episode;
         episode.window.forget_before_pause(nanos(pause));

@@ -14,13 +14,13 @@ use crate::{
     units::counted,
 };
 
-/// The word for it.
+/// The rule's kind in the configuration and in output.
 pub const KIND: &str = "error";
 
 /// Failing operations: at least `acceptable_count` in one window, and, if that is set, at least that share of all.
 #[derive(Debug, Clone)]
 pub struct ErrorRule {
-    /// Its name and its protocol.
+    /// The rule's name and protocol.
     pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
@@ -37,7 +37,7 @@ pub struct ErrorRule {
 pub enum Codes {
     /// Only failures with one of these codes.
     Only(BTreeSet<Code>),
-    /// All but these.
+    /// All failures except those with one of these codes.
     AllBut(BTreeSet<Code>),
 }
 
@@ -161,7 +161,7 @@ impl Detector for ErrorRule {
     }
 }
 
-/// How an operation failed that has no error.
+/// Describes the failure of an operation that has no error.
 pub(crate) const WITHOUT_ANSWER: &str = "without an answer";
 
 /// `STATUS_DISK_FULL (ENOSPC)`, `EIO`, `without an answer`.

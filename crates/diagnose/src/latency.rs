@@ -15,13 +15,13 @@ use crate::{
     units::{SECOND, counted, nanos, span},
 };
 
-/// The word for it.
+/// The rule's kind in the configuration and in output.
 pub const KIND: &str = "latency";
 
 /// Slow operations: at least `acceptable_count` at or over their threshold in one window, or one at or over `ceiling`.
 #[derive(Debug, Clone)]
 pub struct LatencyRule {
-    /// Its name and its protocol.
+    /// The rule's name and protocol.
     pub subject: Subject,
     /// The threshold of every operation that it judges.
     pub thresholds: BTreeMap<Operation, Duration>,
@@ -98,15 +98,15 @@ impl LatencyRule {
     }
 }
 
-/// Slow operations of this time add up where operations are few, nanoseconds.
+/// On a mount with few operations, the slow operations of this time add up, nanoseconds.
 const LASTING: Nanos = 10 * SECOND;
-/// ... if they are at least one in so many of all operations of their kind on their mount in this time.
+/// ... if at least one in this many operations of their kind on their mount was slow in this time,
 const ONE_IN: u64 = 2;
-/// ... and at least this many of that kind.
+/// ... and if at least this many operations of their kind were slow.
 const LEAST_OF_KIND: u64 = 3;
-/// Operations that take one in so many of the ceiling add up by themselves, however many of their kind were fast.
+/// Operations that take at least the ceiling divided by this add up by themselves, however many of their kind were fast.
 const OF_CEILING: u64 = 2;
-/// How many slow operations are kept for that: the latest; and of how many kinds the numbers of all are.
+/// The latest slow operations that are kept for these sums, and the kinds of which the numbers of all operations are kept: at most this many.
 const KEPT: usize = 512;
 
 /// A kind of operation on one mount.
@@ -127,7 +127,7 @@ struct LatencyWatch {
 
 struct SlowOperation {
     event: Event,
-    /// Whether the window that is being closed, or an incident, has it.
+    /// Whether the window that is being closed, or an incident, contains it.
     is_counted: bool,
 }
 
@@ -173,7 +173,7 @@ impl LatencyWatch {
         }
         slow.retain(|kind, slow| {
             let all: u64 = self.finished.iter().filter_map(|(_, counts)| counts.get(kind)).sum();
-            // Where the numbers of all are not known, nothing adds up.
+            // If the numbers of all operations are not known, nothing adds up.
             *slow >= LEAST_OF_KIND && slow.saturating_mul(ONE_IN) >= all && all.saturating_mul(ONE_IN) >= *slow
         });
         let enough = slow.values().sum::<u64>() >= u64::from(self.rule.acceptable_count);
@@ -200,7 +200,7 @@ impl Detector for LatencyWatch {
         self.judged.as_ref()
     }
 
-    /// Where a host makes few operations a second, ten slow ones take seconds.
+    /// On a host with few operations a second, ten slow ones take seconds to occur.
     fn look(&mut self, window: &mut Window, meanwhile: &Meanwhile<'_>) {
         self.is_lasting = false;
         if self.judged.is_none() {
@@ -216,7 +216,7 @@ impl Detector for LatencyWatch {
             kinds.contains(&one.kind()) || very_slow.is_some_and(|from| one.event.duration >= from)
         };
         if !self.slow.iter().rev().take(new).any(adds_up) {
-            // No incident has those of this window.
+            // No incident contains the slow operations of this window.
             self.slow.iter_mut().rev().take(new).for_each(|one| one.is_counted = false);
             return;
         }

@@ -1,8 +1,8 @@
 //! From events to anomalies to a verdict: pure functions over the model's types, without a clock, a kernel or a file.
 //!
-//! One way through: a [`RuleState`] puts the events that its rule counts into a [`Window`]; when the window closes, the rule
-//! (a [`Detector`]) says whether it was anomalous; anomalous windows close to each other are one [`Episode`];
-//! [`verdict()`] says where its time was lost and [`Top`] who lost it.
+//! A [`RuleState`] puts the events that its rule counts into a [`Window`]. When the window closes, the rule (a [`Detector`]) says whether it was
+//! anomalous. Anomalous windows close to each other form one [`Episode`]. [`verdict()`] says where the episode's time was lost, and [`Top`] which
+//! operations, mounts, processes and files lost it.
 
 pub mod baseline;
 mod below;

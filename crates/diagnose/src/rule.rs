@@ -11,7 +11,7 @@ use crate::{Detector, error::Codes};
 pub struct Subject {
     /// Its name in the configuration; also names the incident.
     pub name: String,
-    /// Whose operations it judges.
+    /// The protocol whose operations it judges.
     pub protocol: &'static Protocol,
 }
 
@@ -50,7 +50,7 @@ pub trait Rule: Any + fmt::Debug + Send + Sync {
         &self.subject().name
     }
 
-    /// Whose operations it judges.
+    /// The protocol whose operations it judges.
     fn protocol(&self) -> &'static Protocol {
         self.subject().protocol
     }

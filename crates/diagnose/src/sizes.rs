@@ -1,5 +1,5 @@
-//! How long operations of one size may take, given those of another. Writes of 1 MiB take longer than writes of 4 KiB,
-//! and nothing is wrong.
+//! How long operations of one size may take, given the times of another size. Writes of 1 MiB take longer than writes
+//! of 4 KiB although nothing is wrong.
 
 /// Operations of fewer bytes than 2 to this power are treated as of one size: they take about the same time.
 pub(crate) const SMALL: u8 = 15;

@@ -11,13 +11,13 @@ use crate::{
     units::{counted, nanos, span},
 };
 
-/// The word for it.
+/// The rule's kind in the configuration and in output.
 pub const KIND: &str = "stalled";
 
 /// Operations that have not returned after `limit`: one is an anomaly.
 #[derive(Debug, Clone)]
 pub struct StallRule {
-    /// Its name and its protocol.
+    /// The rule's name and protocol.
     pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,

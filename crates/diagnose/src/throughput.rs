@@ -5,7 +5,7 @@
 //! demand that the mount sees. So throughput is anomalous if bytes a second **and** operations a second fall together while
 //! about as many operations are in flight as ever:
 //!
-//! - a job that ended or thinks longer: fewer in flight, so nothing;
+//! - a job that ended or thinks longer: fewer operations are in flight, so there is no anomaly;
 //! - more threads on a server that is at its limit: each operation takes longer, but not fewer bytes get through;
 //! - smaller pieces: fewer bytes, but not fewer operations;
 //! - a server or a network that got slower: the same threads wait, and less gets through.
@@ -25,14 +25,14 @@ use crate::{
     units::SECOND,
 };
 
-/// The word for it.
+/// The rule's kind in the configuration and in output.
 pub const KIND: &str = "throughput";
 
-/// Throughput that departs from its own recent normal: one operation on one mount moves less than `share` of its normal
-/// bytes a second, by less than that share of its normal operations, with as many of them in flight.
+/// Throughput that departs from its own recent normal: one operation on one mount moves less than `share` of its normal bytes a second, with less
+/// than that share of its normal operations a second, while as many of them are in flight.
 #[derive(Debug, Clone)]
 pub struct ThroughputRule {
-    /// Its name and its protocol.
+    /// The rule's name and protocol.
     pub subject: Subject,
     /// The operations that it judges; only those that move data count.
     pub operations: BTreeSet<Operation>,
@@ -40,7 +40,7 @@ pub struct ThroughputRule {
     pub share: f64,
     /// The least normal throughput that is judged, bytes per second.
     pub least_bytes: f64,
-    /// How many operations and windows it takes.
+    /// How many operations and windows a departure takes.
     pub pace: Pace,
 }
 

@@ -59,7 +59,7 @@ impl Top {
         Self::with(window, &[])
     }
 
-    /// Ranks the operations of a window together with these others.
+    /// Ranks the operations of a window together with `others`.
     pub fn with(window: &Window, others: &[Event]) -> Self {
         let mut totals = window.operations().clone();
         others.iter().for_each(|event| totals.entry(event.operation).or_default().add(event));

@@ -1,4 +1,4 @@
-//! Times as people read them.
+//! Durations, sizes and counts as text for people.
 
 use std::time::Duration;
 

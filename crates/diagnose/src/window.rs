@@ -98,7 +98,7 @@ impl Window {
         }
         let Some(from) = from.filter(|_| self.floor.is_none()) else { return };
         let kept = mem::take(&mut self.kept);
-        // When events were lost is not known.
+        // It is not known when events were lost, so their number is kept.
         *self = Self { to: self.to, dropped: self.dropped, ..Self::new(from) };
         kept.iter().filter(|event| event.start >= from).for_each(|event| self.push(event));
     }

@@ -1,10 +1,10 @@
-//! The difference of the two clocks, as far as pairs of requests tell. A request came to the server after it was sent, and was executed before its answer arrived: so
-//! each pair allows an interval of differences, and pairs of the same requests have one in common.
+//! The difference of the two hosts' clocks, from pairs of requests. A request came to the server after the client sent it, and was executed before
+//! the client had the answer. So each pair allows an interval of differences, and the intervals of genuine pairs have a difference in common.
 
 use super::WallNanos;
 use crate::units::MS;
 
-/// Clocks drift and are set, and times are rounded.
+/// Tolerance for the drift and adjustment of clocks, and for rounding, nanoseconds.
 const SLACK: WallNanos = (5 * MS) as WallNanos;
 
 /// The differences (the server's clock less the client's) that one pair allows, nanoseconds.
@@ -15,11 +15,12 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// `client`: when the client sent a request, and when it had the answer. `server`: when the server had the request, and when it
-    /// was executed.
+    /// `client`: when the client sent the request, and when it had the answer. `server`: when the server had the request, and when the request was
+    /// executed.
     pub fn of(client: (WallNanos, WallNanos), server: (WallNanos, WallNanos)) -> Self {
         let (least, most) = (server.1.saturating_sub(client.1), server.0.saturating_sub(client.0));
-        // If the server was longer than the client waited, which is judged elsewhere, the interval is turned round.
+        // If the server had the request for longer than the client waited, the ends of the interval are swapped; that contradiction is judged
+        // elsewhere.
         Self { least: least.min(most).saturating_sub(SLACK), most: most.max(least).saturating_add(SLACK) }
     }
 
@@ -35,9 +36,9 @@ pub(super) struct Offset {
 }
 
 impl Offset {
-    /// `None` of none.
+    /// `None` without pairs.
     pub fn of(pairs: &[Allowed]) -> Option<Self> {
-        // A begin counts before an end at the same place.
+        // At the same value, a start sorts before an end.
         let mut edges: Vec<(WallNanos, bool)> = Vec::with_capacity(pairs.len() * 2);
         for pair in pairs {
             edges.push((pair.least, false));
@@ -53,7 +54,7 @@ impl Offset {
             open += 1;
             if open > most {
                 most = open;
-                // The middle of the stretch that all of these allow.
+                // The middle of the interval that all open pairs allow.
                 let end = edges.get(index + 1).map_or(*at, |(end, _)| *end);
                 best = Some(Self { difference: at.saturating_add(end.saturating_sub(*at) / 2) });
             }

@@ -1,4 +1,4 @@
-//! Whose the time is that requests took, when both ends are known.
+//! Attributes the time of requests to the client, the network or the server when both ends are known.
 
 use std::{
     cmp::Reverse,
@@ -18,28 +18,29 @@ use crate::{
     verdict::served,
 };
 
-/// From this share of the time beyond what is usual on, a layer is to blame.
+/// A layer is to blame if it has at least this share of the extra time, the time beyond the usual.
 const DOMINANT: f64 = 0.6;
-/// From this share of the incident's requests on, those that were found stand for all.
+/// If at least this share of the incident's requests was found at the server, the found requests stand for all.
 const SUFFICIENT: f64 = 0.8;
-/// Below this share, they stand for nothing.
+/// Below this share, the found requests say nothing about the others.
 const TOO_FEW: f64 = 0.3;
-/// From more than this share of the incident's requests on, those that contradict the server's leave nothing proven.
+/// If more than this share of the client's requests contradict the server's, nothing is proven.
 const CONTRADICTORY: f64 = 0.05;
 /// Fewer requests than this prove nothing.
 const LEAST: u64 = 3;
-/// What the client kept itself is none of the network's: from this share of the network's on, that is not proven.
+/// Time for which the client itself kept requests or answers is not the network's. If this time exceeds this share of the network's, the verdict is
+/// not proven.
 const KEPT: f64 = 0.1;
-/// If packets lay in the client's queueing discipline at the end of this share of requests, how much of the time is the client's is not known.
+/// If packets lay in the client's queueing discipline at the end of this share of requests, the client's part of the time is not known.
 const QUEUED: f64 = 0.25;
-/// The highest confidence of what is not proven, and of what is.
+/// The highest confidence of an unproven verdict, and of a proven one.
 const MOST_UNPROVEN: f64 = 0.85;
 const MOST_PROVEN: f64 = 0.99;
-/// A verdict that is less sure than this names no layer.
+/// A verdict with less confidence names no layer.
 const NAMED: f64 = 0.8;
-/// At least so many requests of a name say what is usual for it.
+/// At least this many earlier requests of an operation show its usual times.
 const ENOUGH: usize = 8;
-/// A path is longer if even its best requests took at least this share of what the middle one took on it.
+/// The path became longer if even the fastest requests took at least this share of the median time on the network.
 const EVEN: f64 = 0.5;
 
 pub(super) fn judge(client: &ClientEnd, server: &ServerEnd, paired: Paired<'_>) -> EndsStory {
@@ -72,7 +73,8 @@ fn joined(pair: &Pair<'_>) -> JoinedRequest {
     }
 }
 
-/// What the client kept of the time on the wire, and what the server had of it, are not the network's. Both are claims: together they are at most that time.
+/// Splits the time on the wire. The server's times, and the time for which the client kept the request or its answer, are not the network's. Both are
+/// only claims, so their sum is limited to the time on the wire.
 fn times_of(client: &ClientRequest, server: &ServedRequest) -> EndsTimes {
     let mut left = client.wire;
     let mut take = |wanted: u64| {
@@ -101,8 +103,8 @@ fn by_operation(joined: &[JoinedRequest]) -> Vec<JoinedOperation> {
     all.into_iter().map(operation).collect()
 }
 
-/// Where the same operations were before the incident, on average. What the client kept then is not known, and little; nor is a time that one of the ends
-/// does not know.
+/// Where the same operations spent their time before the incident, on average. The time for which the client then kept requests is not known; it was
+/// short, and counts as 0. `None` if one of the ends does not know the usual time of an operation.
 fn usual(client: &ClientEnd, server: &ServerEnd, paired: &Paired<'_>) -> Option<EndsTimes> {
     let begin = client.requests.iter().map(|request| request.start).min()?.saturating_add(paired.offset.difference);
     let mine: HashSet<_> = paired.pairs.iter().map(|pair| (pair.server.client, pair.server.xid)).collect();
@@ -140,7 +142,7 @@ struct Material<'a> {
     usual: Option<EndsTimes>,
 }
 
-/// The time beyond what is usual by layer, and what says that a layer is not proven.
+/// Finds the layer with most of the extra time, and the reasons for which that layer is not proven.
 fn verdict(material: &Material<'_>) -> EndsVerdict {
     let Material { paired, joined, times, usual, .. } = material;
     let found = joined.len() as u64;
@@ -237,7 +239,7 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
     doubts
 }
 
-/// Requests that were left out since the server's do not fit them: how many, and why.
+/// The numbers of requests that were left out because they do not fit the server's, and why.
 fn contradictory(paired: &Paired<'_>) -> Vec<(u64, String)> {
     let kinds = [
         (paired.too_long, "the server says that it had them for longer than the client waited"),
@@ -248,7 +250,7 @@ fn contradictory(paired: &Paired<'_>) -> Vec<(u64, String)> {
     kinds.into_iter().filter(|(count, _)| *count > 0).map(told).collect()
 }
 
-/// Whether what the client may have kept could be most of what seems to be the network's.
+/// Whether the time for which the client may have kept requests could be most of the network's apparent time.
 fn hides_the_client(material: &Material<'_>) -> bool {
     material.client.held_events > 0 && material.client.held_events >= material.joined.len() as u64
         || queued(material.paired)
@@ -285,7 +287,7 @@ fn client_cause(extra: &EndsTimes) -> Option<Cause> {
     largest(&parts, extra.client())
 }
 
-/// Requests of a path that became longer all take longer. Otherwise it loses segments, or is too narrow: which is not seen here.
+/// If the path became longer, all requests take longer. Otherwise the path loses segments or is too narrow: these times do not show which.
 fn network_cause(joined: &[JoinedRequest]) -> Option<Cause> {
     let mut times: Vec<_> = joined.iter().map(|request| request.times.network).collect();
     times.sort_unstable();
@@ -310,7 +312,7 @@ fn server_cause(
     Some(cause)
 }
 
-/// The part that has more than half of all.
+/// The part that has more than half of `all`; `None` if no part has.
 fn largest(parts: &[(Cause, u64)], all: u64) -> Option<Cause> {
     let (cause, time) = parts.iter().max_by_key(|(_, time)| *time)?;
     (*time > all / 2).then_some(*cause)

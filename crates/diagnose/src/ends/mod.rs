@@ -1,10 +1,10 @@
-//! The two ends of requests as one story: what a client saw of its slow requests, and what the server saw of the same ones.
+//! Joins the two ends of requests: what a client saw of its slow requests, and what the server saw of the same requests.
 //!
-//! The ends have no common clock, so only durations are compared: what passed between sending and the answer's arrival at the client, less what the request
-//! was on the server, was between the two. Both ends are taken for what they are, claims: what does not fit is refused ([`EndsRefusal`]), or said.
+//! The ends have no common clock, so only durations are compared. The network's time is the time from the sending to the answer's arrival at the
+//! client, less the request's time on the server. What each end reports is only a claim: contradictory input is refused ([`EndsRefusal`]) or noted.
 //!
-//! [`pair`](pairing::pair) finds the requests of the client among those of the server, [`Offset`](clock::Offset) tells whether they can be the same ones, and
-//! `judge` names the layer.
+//! [`pair`](pairing::pair) finds the client's requests among the server's, [`Offset`](clock::Offset) tells whether the pairs can be the same
+//! requests, and `judge` names the layer.
 
 mod clock;
 mod judge;
@@ -21,17 +21,17 @@ use model::{Cause, Layer};
 pub use refusal::EndsRefusal;
 pub use settle::BothSides;
 
-/// Nanoseconds since 1970 by the clock of the end that says so.
+/// Nanoseconds since 1970 by the clock of the end that reports them.
 pub type WallNanos = i64;
 
-/// What names a request at both ends.
+/// Identifies a request at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestKey {
-    /// A call of RPC: the number of the client's address (`Served::client_number`), and the call's own, which the client chose.
+    /// An RPC call.
     Rpc {
-        /// The client.
+        /// The number of the client's address (`Served::client_number`).
         client: u32,
-        /// The call.
+        /// The number of the call, which the client chose.
         xid: u32,
     },
     // SMB's will be SessionId and MessageId.
@@ -46,25 +46,25 @@ pub struct ClientRequest {
     pub operation: String,
     /// When it began.
     pub start: WallNanos,
-    /// Until it was sent.
+    /// From its start until it was sent.
     pub queue: u64,
-    /// Sent until answered.
+    /// From the sending until the answer's arrival.
     pub wire: u64,
-    /// Answered until the requester had it.
+    /// From the answer's arrival until the requester had the answer.
     pub deliver: u64,
-    /// Of `wire`: in this host's own queues for sending, its queueing discipline and TCP's, at most.
+    /// The part of `wire` in this host's own send queues, those of its queueing discipline and of TCP: an upper bound.
     pub held: u64,
-    /// Of `wire`: the answer lay in the socket, at least.
+    /// The part of `wire` for which the answer lay unread in the socket: a lower bound.
     pub unread: u64,
-    /// Packets lay in this host's queueing discipline when it ended, and how long they did is not known.
+    /// Whether packets lay in this host's queueing discipline when the request ended; for how long is not known.
     pub queued_behind: bool,
-    /// How often it was sent again.
+    /// How often the request was sent again.
     pub resent: u32,
-    /// There was no answer, or none yet.
+    /// Whether the request has no answer, or none yet.
     pub unanswered: bool,
 }
 
-/// What the client's bundle says.
+/// The contents of the client's bundle.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClientEnd {
     /// The host's name.
@@ -77,7 +77,7 @@ pub struct ClientEnd {
     pub requests: Vec<ClientRequest>,
     /// Medians of the time on the wire before the incident, nanoseconds, by operation.
     pub usual_wire: BTreeMap<String, u64>,
-    /// Segments that this host itself held back or dropped meanwhile (`TCP_HELD`, `TCP_DROPPED` and their like).
+    /// Number of events of segments that this host itself held back or dropped meanwhile (`TCP_HELD`, `TCP_DROPPED` and similar).
     pub held_events: u64,
     /// Events were lost, or the bundle is not whole.
     pub incomplete: bool,
@@ -92,62 +92,62 @@ pub struct ServedRequest {
     pub xid: u32,
     /// Its name.
     pub operation: String,
-    /// When all of it had come in.
+    /// When all of the request had arrived.
     pub start: WallNanos,
-    /// Until a thread had it.
+    /// From its arrival until a thread took it.
     pub waited: u64,
-    /// Until the answer was ready.
+    /// From then until the answer was ready.
     pub executed: u64,
-    /// Until TCP had the answer.
+    /// From then until TCP had the answer.
     pub sent: u64,
 }
 
-/// What the server's bundle or recording says.
+/// The contents of the server's bundle or recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServerEnd {
     /// The host's name.
     pub host: String,
     /// Version of the Plumbline there.
     pub version: String,
-    /// What it served.
+    /// The requests that it served.
     pub requests: Vec<ServedRequest>,
     /// Records were lost, or the file is not whole.
     pub incomplete: bool,
 }
 
-/// Where requests were, nanoseconds: a sum, or one request's.
+/// Where requests spent their time, nanoseconds: one request, or a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndsTimes {
-    /// On the client before it was sent.
+    /// On the client, before the request was sent.
     pub queue: u64,
     /// On the client, in its queues for sending.
     pub held: u64,
-    /// Between the two.
+    /// On the network between client and server.
     pub network: u64,
-    /// On the server, until a thread had it.
+    /// On the server, until a thread took the request.
     pub waited: u64,
     /// On the server, until the answer was ready.
     pub executed: u64,
     /// On the server, until TCP had the answer.
     pub sent: u64,
-    /// On the client, in the socket.
+    /// On the client, while the answer lay unread in the socket.
     pub unread: u64,
-    /// On the client, until the requester had it.
+    /// On the client, until the requester had the answer.
     pub deliver: u64,
 }
 
 impl EndsTimes {
-    /// On the client.
+    /// The time on the client.
     pub fn client(&self) -> u64 {
         [self.queue, self.held, self.unread, self.deliver].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// On the server.
+    /// The time on the server.
     pub fn server(&self) -> u64 {
         self.waited.saturating_add(self.executed).saturating_add(self.sent)
     }
 
-    /// In all.
+    /// The total time.
     pub fn all(&self) -> u64 {
         self.client().saturating_add(self.network).saturating_add(self.server())
     }
@@ -191,60 +191,60 @@ impl EndsTimes {
 /// A request that both ends have seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinedRequest {
-    /// What names it.
+    /// The request's key at both ends.
     pub key: RequestKey,
     /// Its name on the client.
     pub operation: String,
     /// When it began, by the client's clock.
     pub start: WallNanos,
-    /// Where it was.
+    /// Where the request spent its time.
     pub times: EndsTimes,
 }
 
-/// Requests of one name.
+/// Requests of one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinedOperation {
-    /// Their name.
+    /// The operation's name.
     pub operation: String,
-    /// Those that the server has seen.
+    /// How many of the requests the server has seen.
     pub found: u64,
-    /// Where those were, on average.
+    /// Where these requests spent their time, on average.
     pub times: EndsTimes,
 }
 
-/// Whose it is, by both ends.
+/// The verdict from both ends.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EndsVerdict {
-    /// The layer with most of the time beyond what is usual.
+    /// The layer with most of the extra time, the time beyond the usual.
     pub layer: Layer,
     /// From 0 to 1; 0 if the layer is unknown.
     pub confidence: f64,
-    /// The requests of the incident were found at the server in sufficient share, and nothing speaks against it.
+    /// Whether enough of the incident's requests were found at the server, and nothing speaks against the layer.
     pub proven: bool,
-    /// The cause; `None` if the layer is unknown, or the cause is.
+    /// The cause; `None` if the layer or the cause is unknown.
     pub cause: Option<Cause>,
     /// The evidence: one sentence for each figure.
     pub because: Vec<String>,
 }
 
-/// What both ends tell together.
+/// The result of joining both ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndsStory {
-    /// Requests of the client's incident.
+    /// Number of requests in the client's incident.
     pub asked: u64,
-    /// Those that the server has seen, the slowest first.
+    /// The requests that the server has seen, the slowest first.
     pub joined: Vec<JoinedRequest>,
-    /// By name, most time first.
+    /// The same by operation, the one with most time first.
     pub operations: Vec<JoinedOperation>,
-    /// Where they were, on average.
+    /// Where the requests spent their time, on average.
     pub times: EndsTimes,
-    /// The same, usually; `None` if that is not known.
+    /// Where they usually spend their time; `None` if that is not known.
     pub usual: Option<EndsTimes>,
     /// The server's clock less the client's, nanoseconds.
     pub clock_offset: WallNanos,
-    /// Whose it is.
+    /// The verdict.
     pub verdict: EndsVerdict,
-    /// What is to be known of the input.
+    /// Remarks on the input, for instance on what was left out.
     pub notes: Vec<String>,
 }
 
@@ -252,7 +252,7 @@ pub struct EndsStory {
 ///
 /// # Errors
 ///
-/// When they do not belong together, or one of them cannot be true.
+/// If the ends do not belong together, or contradict each other.
 pub fn join(client: &ClientEnd, server: &ServerEnd) -> Result<EndsStory, EndsRefusal> {
     if client.requests.is_empty() {
         return Err(EndsRefusal::NoRequests);

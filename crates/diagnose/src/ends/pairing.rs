@@ -1,4 +1,4 @@
-//! Which request of the client is which of the server.
+//! Finds the client's requests among the server's.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,38 +13,39 @@ use super::{
 };
 use crate::units::MS;
 
-/// Addresses that a refusal names.
+/// At most this many addresses are named in a refusal.
 const NAMED: usize = 4;
-/// Of the pairs, so many must fit one difference of the clocks.
+/// At least this share of the pairs must fit one difference of the clocks.
 const MOST_FIT: f64 = 0.9;
-/// More doubtful ones than this share of all are no coincidence.
+/// If more than this share of the requests is doubtful, that is no coincidence: the ends are refused.
 const FEW: f64 = 0.1;
-/// The server may seem to have had a request for so much longer than the client waited: both ends round their times.
+/// Both ends round their times, so the server may seem to have had a request for longer than the client waited: by `LONGER` nanoseconds and one part
+/// in `LONGER_SHARE` of the wait.
 const LONGER: u64 = MS;
 const LONGER_SHARE: u64 = 50;
 
-/// A request that both have seen.
+/// A request that both ends have seen.
 pub(super) struct Pair<'a> {
     pub key: RequestKey,
     pub client: &'a ClientRequest,
     pub server: &'a ServedRequest,
 }
 
-/// The requests that both have seen, and what is wrong with the others.
+/// The requests that both ends have seen, and how many others were left out.
 pub(super) struct Paired<'a> {
     pub pairs: Vec<Pair<'a>>,
-    /// Requests of the client that count: those that were answered and sent once.
+    /// Number of the client's requests that were sent once and answered.
     pub asked: u64,
-    /// Left out: sent again or not answered.
+    /// Left out because they were sent again or not answered.
     pub resent: u64,
-    /// The server says that it had them for longer than the client waited.
+    /// Left out because the server says that it had them for longer than the client waited.
     pub too_long: u64,
-    /// Several of the server's can be it.
+    /// Left out because several of the server's requests have the same number.
     pub ambiguous: u64,
-    /// The number is the same and the operation, or the time, is another.
+    /// Left out because the server's request with the same number is of another operation or another time.
     pub others: u64,
     pub offset: Offset,
-    /// The clients' numbers that were taken for this client.
+    /// The client numbers that were taken for this client's.
     pub clients: BTreeSet<u32>,
 }
 
@@ -98,7 +99,7 @@ pub(super) fn pair<'a>(client: &'a ClientEnd, server: &'a ServerEnd) -> Result<P
     Ok(Paired { pairs, asked, resent, too_long, ambiguous, others, offset, clients })
 }
 
-/// The numbers by which the server has the client.
+/// The client numbers under which the server knows the client.
 fn numbers_of(client: &ClientEnd, server: &ServerEnd) -> Result<BTreeSet<u32>, EndsRefusal> {
     let seen: BTreeMap<u32, u64> = server.requests.iter().fold(BTreeMap::new(), |mut seen, request| {
         *seen.entry(request.client).or_default() += 1;
@@ -125,7 +126,7 @@ fn numbers_of(client: &ClientEnd, server: &ServerEnd) -> Result<BTreeSet<u32>, E
     })
 }
 
-/// Operations that a client of version 4 asks for by a COMPOUND that does not tell them apart, by the server's name.
+/// Operations that a client of NFS version 4 sends as COMPOUNDs that look alike to the server, by the server's name for them.
 const ALIKE: &[(&str, &[&str])] = &[
     (
         "GETATTR",
@@ -141,7 +142,7 @@ const ALIKE: &[(&str, &[&str])] = &[
     ("FSSTAT", &["STATFS"]),
 ];
 
-/// Whether the client's operation can be the server's.
+/// Whether both names can stand for the same operation.
 fn is_same(client: &str, server: &str) -> bool {
     let alike = |(name, others): &(&str, &[&str])| *name == server && others.contains(&client);
     client == server || ALIKE.iter().any(alike)
@@ -153,20 +154,20 @@ fn allowed(pair: &Pair<'_>) -> Allowed {
     Allowed::of((sent, add(sent, pair.client.wire)), (pair.server.start, executed))
 }
 
-/// For how long the server had a request until it was executed, nanoseconds. The time of sending says nothing of the client's: the answer may
-/// arrive while the server's thread, which others may interrupt, is still returning from it.
+/// For how long the server had a request until it was executed, nanoseconds. The time of sending is left out: the client may have the answer while
+/// the server's thread, which may be interrupted, is still returning from the send.
 fn until_executed(request: &ServedRequest) -> u64 {
     request.waited.saturating_add(request.executed)
 }
 
-/// By how much the server says that it had the request for longer than can be, nanoseconds; 0: it can be.
+/// By how much the server's time exceeds the client's wait, nanoseconds; 0 if rounding explains the difference.
 fn longer_by(pair: &Pair<'_>) -> u64 {
     let had = until_executed(pair.server);
     let most = pair.client.wire.saturating_add(pair.client.wire / LONGER_SHARE).saturating_add(LONGER);
     if had > most { had.saturating_sub(pair.client.wire) } else { 0 }
 }
 
-/// How far the times of both are apart, nanoseconds; 0 if they overlap.
+/// The gap between the client's and the server's requests, nanoseconds; 0 if their times overlap.
 fn apart(client: &ClientEnd, server: &ServerEnd) -> u64 {
     let bounds = |times: Vec<i64>| Some((times.iter().min().copied()?, times.iter().max().copied()?));
     let client = bounds(client.requests.iter().map(|request| request.start).collect());

@@ -1,10 +1,10 @@
-//! Why two files are not joined.
+//! The reasons for which two files are not joined.
 
 use std::{error, fmt, net::IpAddr};
 
 use crate::units::{counted, span};
 
-/// Why the ends tell no story together, and what to do.
+/// Why the two ends cannot be joined. Its text also says what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndsRefusal {
     /// The client's end has no request with a number.
@@ -13,45 +13,45 @@ pub enum EndsRefusal {
     NothingServed,
     /// The server has served none of the client's addresses.
     Strangers {
-        /// The client's.
+        /// The client's addresses.
         addresses: Vec<IpAddr>,
-        /// Some that the server has served, at most a few.
+        /// A few of the addresses that the server has served.
         served: Vec<String>,
     },
     /// None of the client's requests is among those of the server.
     NothingCommon {
-        /// Requests of the client.
+        /// Number of the client's requests.
         asked: u64,
-        /// Nanoseconds between the times of both, by their clocks; 0 if they overlap.
+        /// Gap between the two ends' requests by their clocks, nanoseconds; 0 if their times overlap.
         apart: u64,
     },
-    /// Several clients have used the numbers.
+    /// Several clients have used the same call numbers.
     TwoClients {
-        /// Requests that more than one of the server's can be.
+        /// Number of the client's requests that match more than one of the server's.
         ambiguous: u64,
-        /// Requests of the client.
+        /// Number of the client's requests.
         asked: u64,
     },
-    /// The times of the pairs do not fit any difference of the clocks.
+    /// No difference of the clocks fits enough of the pairs.
     OtherTimes {
-        /// Pairs that fit the best one.
+        /// Number of pairs that fit the best difference.
         fitting: u64,
-        /// All pairs.
+        /// Number of all pairs.
         all: u64,
     },
     /// The server says that it had requests for longer than the client waited for them.
     TooLong {
-        /// Such requests.
+        /// Number of these requests.
         requests: u64,
-        /// All that both have seen.
+        /// Number of all requests that both ends have seen.
         all: u64,
-        /// By how much at most, nanoseconds.
+        /// The largest excess, nanoseconds.
         by: u64,
     },
 }
 
 impl EndsRefusal {
-    /// A word for programs.
+    /// The name in machine-readable output.
     pub fn word(&self) -> &'static str {
         match self {
             Self::NoRequests => "no_requests",

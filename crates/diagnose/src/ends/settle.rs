@@ -1,16 +1,16 @@
-//! An incident's verdict once its server was asked what it saw.
+//! Updates an incident's verdict with what its server saw.
 
 use model::{Incident, Layer, PhasesMs, Verdict};
 
 use super::{EndsRefusal, EndsStory, EndsTimes};
 
-/// Sentences about the server's side in a verdict that is this host's own begin so.
+/// Sentences about the server's side begin with this in a verdict that is this host's own.
 const SAID: &str = "The server was asked: ";
 
-/// What both ends say of an incident.
+/// The verdict of both ends on an incident.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BothSides {
-    /// Whose it is; proven or not.
+    /// The verdict; it may be unproven.
     pub verdict: Verdict,
 }
 
@@ -49,13 +49,13 @@ fn phases(times: &EndsTimes) -> PhasesMs {
 }
 
 impl BothSides {
-    /// The server's answer cannot be used, for this reason.
+    /// The result if the server's answer cannot be used, for the reason `why`.
     pub fn unusable(why: &str) -> Self {
         Self { verdict: Verdict::unknown(format!("its answer cannot be used: {why}")) }
     }
 
-    /// Makes a proven verdict the incident's; the host's own stays beside it. Of one that is not proven, only a sentence becomes part of the own one.
-    /// A verdict that was proven before stays, unless a later one names another layer.
+    /// A proven verdict becomes the incident's; this host's own verdict is kept beside it. An unproven verdict only adds a sentence to this host's
+    /// own. An earlier proven verdict stays unless a later verdict names another layer.
     pub fn settle(&self, incident: &mut Incident) {
         let was_proven = incident.own_verdict.is_some();
         if was_proven && !self.verdict.proven && self.agrees(incident.verdict.layer) {
@@ -83,7 +83,7 @@ impl BothSides {
     }
 }
 
-/// The layer, how sure that is, and the cause.
+/// The layer, its confidence and the cause, as text.
 fn short(verdict: &Verdict) -> String {
     let cause = verdict.cause.map(|cause| format!(", {}", cause.describe())).unwrap_or_default();
     match verdict.layer {

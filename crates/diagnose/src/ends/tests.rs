@@ -6,7 +6,7 @@ use crate::units::MS;
 
 const CLIENT: &str = "10.1.0.1";
 const NUMBER: u32 = 0x0a01_0001;
-/// The server's clock is so far ahead.
+/// By how much the server's clock is ahead, nanoseconds.
 const AHEAD: WallNanos = 7_000_000_000;
 
 /// Milliseconds of a request: the client's queue, its own part of the wire, the network, and the server's wait, execution and sending.
@@ -21,7 +21,7 @@ struct Spent {
     sent: u64,
 }
 
-/// Both ends of so many requests, each as `spent` says.
+/// Both ends of `count` requests; `spent` returns the times of each.
 fn ends(count: u32, spent: impl Fn(u32) -> Spent) -> (ClientEnd, ServerEnd) {
     let mut client = ClientEnd {
         host: "c1".into(),
@@ -111,7 +111,7 @@ fn what_the_client_kept_itself_is_not_the_networks_and_leaves_it_unproven() {
     assert!(verdict(&server).proven, "what the server had itself is the server's all the same");
 }
 
-/// What the server served before, executed in 2 ms each.
+/// Requests that the server executed before, in 2 ms each.
 fn served_before() -> impl Iterator<Item = ServedRequest> {
     (0..20).map(|xid| ServedRequest {
         client: NUMBER,
@@ -127,7 +127,7 @@ fn served_before() -> impl Iterator<Item = ServedRequest> {
 fn what_is_usual_is_left_out() {
     let (mut client, mut server) = ends(20, |_| Spent { network: 100, executed: 60, ..Spent::default() });
     assert_eq!(join(&client, &server).unwrap().verdict.layer, Layer::Network);
-    // It is always as far as that.
+    // The path usually takes as long.
     client.usual_wire.insert("WRITE".into(), 102 * MS);
     server.requests.extend(served_before());
     let verdict = join(&client, &server).unwrap().verdict;

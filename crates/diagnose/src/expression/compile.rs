@@ -1,26 +1,26 @@
 //! Compiles an expression over figures: `p99 > 3 * normal.p99 && errors > 0`.
 //!
-//! The notation is a part of CEL's (cel.dev), with one kind of number. No crate reads it: `cel` brings eleven crates and 1.5 MB,
-//! takes `3 * p99` for a mistake (whole number times fraction) and overflows its stack on deep brackets; `rhai` brings nine
-//! and 0.7 MB; `somni-expr` has no dotted names, and also tells the two kinds of number apart.
+//! The notation is a subset of CEL (cel.dev) with one type of number. No crate is suitable: `cel` brings eleven crates and 1.5 MB, rejects `3 * p99`
+//! (whole number times fraction) and overflows its stack on deep brackets; `rhai` brings nine crates and 0.7 MB; `somni-expr` has no dotted names,
+//! and also distinguishes the two types of number.
 //!
-//! The result is a list of steps for a stack, without loops or jumps: evaluation takes as many steps as the text has words.
+//! The result is a list of steps for a stack machine, without loops or jumps: evaluation takes as many steps as the text has words.
 
 use super::figure::Figure;
 
 /// The longest expression, bytes.
 pub const LONGEST: usize = 1000;
-/// The most brackets, functions and signs around anything.
+/// The deepest nesting of brackets, functions and signs.
 const DEEPEST: usize = 32;
 
 /// What is wrong with an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where, in bytes from the beginning.
+    /// The position of the mistake, in bytes from the beginning.
     pub at: usize,
-    /// What, and what to do.
+    /// What is wrong, and what to do.
     pub text: String,
-    /// The name that is not known; `text` says no correction then.
+    /// The unknown name, if that is the mistake; `text` then suggests no correction.
     pub unknown: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub enum EvaluationStep {
     Both(Operator),
 }
 
-/// What takes two operands.
+/// An operator with two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     Or,
@@ -54,7 +54,7 @@ pub enum Operator {
     Most,
 }
 
-/// The operators of each level, those that bind least first.
+/// The operators of each level, lowest precedence first.
 const LEVELS: [&[(&str, Operator)]; 5] = [
     &[("||", Operator::Or)],
     &[("&&", Operator::And)],
@@ -69,7 +69,7 @@ const LEVELS: [&[(&str, Operator)]; 5] = [
     &[("+", Operator::Plus), ("-", Operator::Minus)],
     &[("*", Operator::Times), ("/", Operator::By)],
 ];
-/// The level whose operators do not follow each other: `1 < 2 < 3`.
+/// The level whose operators cannot be chained, as in `1 < 2 < 3`.
 const COMPARISONS: usize = 2;
 
 const FUNCTIONS: [(&str, Operator); 2] = [("min", Operator::Least), ("max", Operator::Most)];
@@ -89,7 +89,7 @@ impl OperandType {
     }
 }
 
-/// The steps of an expression that is true or false.
+/// Compiles an expression that is true or false.
 ///
 /// # Errors
 /// The first mistake.
@@ -137,7 +137,7 @@ impl<'t> Compiler<'t> {
         is_there
     }
 
-    /// The letters, digits, `_` and `.` that come next.
+    /// The next letters, digits, `_` and `.`.
     fn word(&self) -> &'t str {
         let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
         let rest = self.rest();
@@ -165,7 +165,7 @@ impl<'t> Compiler<'t> {
         Err(self.mistake(at, format!("{what} must be {}, and this is {}", wanted.name(), is.name())))
     }
 
-    /// What the operators of this level, and of those that bind more, connect.
+    /// Compiles operands that are joined by operators of this level or of a higher precedence.
     fn level(&mut self, level: usize) -> Result<OperandType, Mistake> {
         let Some(operators) = LEVELS.get(level) else { return self.operand() };
         self.space();
@@ -215,7 +215,7 @@ impl<'t> Compiler<'t> {
     fn operand_inside(&mut self) -> Result<OperandType, Mistake> {
         self.space();
         let (begun, rest) = (self.at, self.rest());
-        // `!=` cannot begin an operand, and is told as what it is.
+        // `!=` cannot begin an operand; it is not read as `!`, so that the mistake names `!=`.
         if rest.starts_with('!') && !rest.starts_with("!=") {
             return self.sign("!", OperandType::Truth, EvaluationStep::Not);
         }
@@ -265,7 +265,7 @@ impl<'t> Compiler<'t> {
         Ok(kind)
     }
 
-    /// The numbers in the brackets of a function: it is done to the first two, to the result and the third, and so on.
+    /// Compiles the arguments of a function. The operator is applied to the first two, then to the result and the third, and so on.
     fn function(&mut self, name: &str, operator: Operator) -> Result<OperandType, Mistake> {
         let mut count = 0;
         loop {

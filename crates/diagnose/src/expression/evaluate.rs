@@ -1,7 +1,7 @@
 //! Evaluates a compiled expression.
 //!
-//! What is not known makes what depends on it unknown; but `true || x` is true and `false && x` is false, whatever `x` is, as
-//! CEL has it. Division by zero, and a result that is no finite number, are not known either.
+//! An unknown value makes what depends on it unknown. But `true || x` is true and `false && x` is false, whatever `x` is, as in CEL. Division by
+//! zero, and a result that is not a finite number, are unknown, too.
 
 use super::{
     compile::{EvaluationStep, Operator},
@@ -11,23 +11,23 @@ use super::{
 /// The result of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evaluation {
-    /// Whether the expression is true. What is not known is not.
+    /// Whether the expression is true; false if that is unknown.
     pub holds: bool,
     /// What could not be calculated.
     pub fault: Option<EvaluationFault>,
 }
 
-/// What cannot be calculated.
+/// Why a value cannot be calculated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EvaluationFault {
     /// A division by zero.
     Zero,
-    /// A number that is too large.
+    /// A result that is too large.
     TooLarge,
 }
 
 impl EvaluationFault {
-    /// In words.
+    /// The fault in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Zero => "a division by zero",

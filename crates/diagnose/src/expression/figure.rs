@@ -9,15 +9,15 @@ use crate::long_term::Sketch;
 /// A figure of the operations of one group that finished in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Figure {
-    /// Operations.
+    /// Number of operations.
     Count,
-    /// Operations a second.
+    /// Operations per second.
     Rate,
-    /// Operations that failed, but for ordinary failures.
+    /// Number of operations that failed, without ordinary failures.
     Errors,
     /// Payload bytes.
     Bytes,
-    /// Operations under way at a time, on average.
+    /// Mean number of operations in flight.
     InFlight,
     /// A latency.
     Latency(Statistic),
@@ -30,11 +30,11 @@ pub enum Figure {
 pub enum Statistic {
     /// The median.
     P50,
-    /// What nine of ten take at most.
+    /// The 90th percentile.
     P90,
-    /// What 99 of 100 take at most.
+    /// The 99th percentile.
     P99,
-    /// The average.
+    /// The mean.
     Mean,
     /// The longest.
     Max,
@@ -82,22 +82,22 @@ impl Figure {
     }
 }
 
-/// A number with at most two decimals, and none that do not matter.
+/// The number with at most two decimals, without trailing zeros.
 fn shown(value: f64) -> Cow<'static, str> {
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "0" && value > 0.0 { "below 0.01".into() } else { text.to_owned().into() }
 }
 
-/// What is known of a group's operations of one window.
+/// What is known of one group's operations in one window.
 pub struct WindowFigures<'a> {
-    /// All that finished.
+    /// All operations that finished.
     pub histogram: &'a Histogram,
-    /// How many failed, but for ordinary failures.
+    /// Number of operations that failed, without ordinary failures.
     pub errors: f64,
     /// The window's length.
     pub length: Duration,
-    /// How long such operations take normally; `None` if too little is known.
+    /// The normal durations of such operations; `None` if too little is known.
     pub normal: Option<&'a Sketch>,
 }
 
@@ -127,7 +127,7 @@ impl WindowFigures<'_> {
 }
 
 impl Statistic {
-    /// The quantile, 0 to 1; `None`: it is the average.
+    /// The quantile, 0 to 1; `None` for the mean.
     fn share(self) -> Option<f64> {
         match self {
             Self::P50 => Some(0.5),

@@ -1,4 +1,4 @@
-//! An expression of the operator's own over the figures of a window: `p99 > 3 * normal.p99 && errors > 0`.
+//! A rule whose condition the operator wrote: an expression over the figures of a window, such as `p99 > 3 * normal.p99 && errors > 0`.
 
 mod compile;
 mod evaluate;
@@ -22,10 +22,10 @@ use crate::{
     rule::{Rule, Subject},
 };
 
-/// The word for it.
+/// The rule's kind in the configuration and in output.
 pub const KIND: &str = "expression";
 
-/// An expression that was compiled.
+/// A compiled expression.
 #[derive(Debug, Clone)]
 pub struct Expression {
     text: String,
@@ -34,7 +34,7 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// Compiles a text that is true or false, of [`LONGEST`] bytes at most.
+    /// Compiles a text of at most [`LONGEST`] bytes that is true or false.
     ///
     /// # Errors
     /// The first mistake.
@@ -48,17 +48,17 @@ impl Expression {
         Ok(Self { text: text.split_whitespace().collect::<Vec<_>>().join(" "), steps, figures })
     }
 
-    /// As it was written, in one line.
+    /// The expression as written, in one line.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The figures that it names.
+    /// The figures that the expression names.
     pub fn figures(&self) -> &BTreeSet<Figure> {
         &self.figures
     }
 
-    /// Whether it holds; `figure` returns a figure's value, `None` if it is not known.
+    /// Whether the expression is true; `figure` returns a figure's value, `None` if it is not known.
     pub fn evaluate(&self, figure: impl Fn(Figure) -> Option<f64>) -> Evaluation {
         evaluate::evaluate(&self.steps, figure)
     }
@@ -68,7 +68,7 @@ impl Expression {
     }
 }
 
-/// Which operations have figures together.
+/// Which operations are judged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Per {
     /// Each kind of operation on each mount.
@@ -79,20 +79,20 @@ pub enum Per {
     Rule,
 }
 
-/// An expression that holds for several windows in a row.
+/// A rule that is broken if its expression is true for several windows in a row.
 #[derive(Debug, Clone)]
 pub struct ExpressionRule {
-    /// Its name and its protocol.
+    /// The rule's name and protocol.
     pub subject: Subject,
     /// The operations that it judges.
     pub operations: BTreeSet<Operation>,
     /// The failures that `errors` counts.
     pub codes: Codes,
-    /// What must hold.
+    /// The expression that must be true.
     pub expression: Expression,
-    /// For whom.
+    /// Which operations are judged together.
     pub per: Per,
-    /// For how many windows in a row; at least 1.
+    /// For how many windows in a row it must be true; at least 1.
     pub windows: usize,
 }
 
@@ -139,24 +139,24 @@ impl Rule for ExpressionRule {
     }
 }
 
-/// The operations that have figures together; `None` stands for all.
+/// Operations that are judged together; `None` stands for all operations, or for all mounts.
 type FigureGroup = (Option<Operation>, Option<MountKey>);
 
 /// A rule at work.
 struct ExpressionWatch {
     rule: ExpressionRule,
-    /// For how many windows in a row the expression has held, of the groups for which it held in the last one.
+    /// For how many windows in a row the expression has been true, for each group for which it was true in the last window.
     runs: BTreeMap<FigureGroup, usize>,
     /// The groups for which it has held long enough.
     broken: Vec<FigureGroup>,
     observed: String,
-    /// What could not be calculated, until it is told; told once.
+    /// What could not be calculated, and whether that was reported; it is reported once.
     fault: Option<(String, bool)>,
 }
 
 /// How many groups are named.
 const NAMED: usize = 3;
-/// How far below the geometric mean of median and 99th percentile an operation is still evidence: the two are good to a quarter.
+/// An operation is evidence if it took at least this part of the geometric mean of median and 99th percentile, which are both exact to a quarter.
 const NEAR: f64 = 0.75;
 
 impl ExpressionWatch {
@@ -168,7 +168,7 @@ impl ExpressionWatch {
         }
     }
 
-    /// The failures of each group, exactly unless the window has discarded some: then in proportion.
+    /// The failures of each group: exact, or extrapolated if the window has discarded some.
     fn errors(&self, window: &Window) -> BTreeMap<FigureGroup, f64> {
         let mut errors = BTreeMap::new();
         let mut kept = BTreeMap::<Operation, u64>::new();
@@ -184,8 +184,8 @@ impl ExpressionWatch {
         errors
     }
 
-    /// Puts the operations into the window that are evidence: failed ones of these groups if the expression names failures, and the flight
-    /// recorder's that took at least so many nanoseconds.
+    /// Puts the operations into the window that are evidence: the failed operations of these groups if the expression names failures, and the flight
+    /// recorder's operations that took at least the nanoseconds in `slow`.
     fn show(&self, window: &mut Window, meanwhile: &Meanwhile<'_>, slow: &BTreeMap<FigureGroup, u64>) {
         let is_shown = |event: &Event| slow.get(&self.group(event.operation, event.mount));
         if window.events().iter().any(|event| is_shown(event).is_none()) {
@@ -199,7 +199,7 @@ impl ExpressionWatch {
             return;
         }
         for event in (meanwhile.recorded)(window.from) {
-            // Failures that count are there already.
+            // The window already has the failures that count.
             let is_wanted = self.rule.judges(event.operation) && !(event.flags.failed && self.rule.counts_errors());
             let is_of_window = event.end() > window.from && event.end() <= window.to;
             if is_wanted && is_of_window && is_shown(&event).is_some_and(|least| event.duration >= *least) {
@@ -209,8 +209,8 @@ impl ExpressionWatch {
     }
 }
 
-/// The duration from which on an operation is evidence of slowness, nanoseconds: between those that were as fast as the median and the slowest
-/// hundredth, or close to both if all are alike.
+/// The least duration, nanoseconds, of an operation that is evidence of slowness: between the median and the 99th percentile, or slightly less than
+/// both if all durations are alike.
 fn slow_from(histogram: &Histogram) -> u64 {
     let [median, slowest] = [0.5, 0.99].map(|share| histogram.quantile(share).unwrap_or(0) as f64);
     ((median * slowest).sqrt() * NEAR) as u64

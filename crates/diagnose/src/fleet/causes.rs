@@ -1,8 +1,8 @@
-//! How likely each possible cause is: by Bayes' rule, from which clients it would affect, and what these say themselves.
+//! How likely each possible cause is, by Bayes' rule: from the clients that the cause would affect, and from these clients' own verdicts.
 //!
-//! A cause of a server affects each of its clients with the same, unknown probability: high as a rule, since few clients ask for
-//! nothing or too little to notice. Other clients have an incident of their own meanwhile with the probability that the records of
-//! other times show. The hosts' own verdicts count, too, but not as many times as there are hosts: what misleads one misleads others.
+//! A fault of a server affects each of its clients with the same, unknown probability. This probability is usually high, since few clients send no
+//! request, or too few to notice the fault. The other clients have incidents of their own meanwhile, with the probability that the records of other
+//! times show. The hosts' own verdicts count, too, but less than their number suggests: what misleads one host misleads others.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +22,19 @@ const GROUP_NETWORK: f64 = 0.15;
 const GROUP_HOSTS: f64 = 0.05;
 const PART: f64 = 0.05;
 const HOSTS: f64 = 0.17;
-/// A group is one of many that might have been to blame: its prior is divided by the number of values of its property, and at most by this.
+/// A group is one of many that might be to blame. So its prior is divided by the number of values of its property, but by at most this.
 const GROUPS: usize = 10;
-/// The share of the clients that a fault of all affects is distributed as Beta(5, 1): five of six on average.
+/// The share of clients that a common fault affects is distributed as Beta(5, 1): five of six on average.
 const REACHED: f64 = 5.0;
 const NOT_REACHED: f64 = 1.0;
-/// However many hosts say the same, their verdicts count as those of so many.
+/// The verdicts of all hosts together count as at most this many independent ones.
 const INDEPENDENT: f64 = 4.0;
-/// How often a verdict of one host is of no use.
+/// The probability that one host's verdict is useless.
 const USELESS: f64 = 0.1;
-/// How often a host has incidents at other servers, too: if it is itself, or its network, to blame, and if one server is.
+/// The probability that a host has incidents at other servers, too: if the host or its network is to blame, and if one server is.
 const ELSEWHERE: f64 = 0.7;
 const ELSEWHERE_BY_CHANCE: f64 = 0.05;
-/// How often a server that is slow with one kind of operation shows as that, and how often any other one does.
+/// The probability that only one kind of operation appears slow: if the server is slow with that kind only, and with any other cause.
 const SPARING: f64 = 0.85;
 const SPARING_BY_CHANCE: f64 = 0.15;
 /// Most groups of hosts that are weighed.
@@ -51,7 +51,8 @@ pub(super) struct FleetCandidate {
     pub likely: f64,
 }
 
-/// Clients that a cause would affect, and others: how many of each were affected, and were not.
+/// Clients that a cause would affect: how many were affected (`hit`) and were not (`spared`). Other clients: how many were affected (`beside`) and
+/// were not (`outside`).
 #[derive(Default)]
 struct ClientSplit {
     hit: usize,
@@ -71,7 +72,7 @@ pub(super) fn weigh(scene: &FleetScene) -> Vec<FleetCandidate> {
     all
 }
 
-/// The same, with the logarithm of each one's probability up to a constant.
+/// All possible causes; `likely` is the logarithm of the probability, up to a constant.
 fn causes(scene: &FleetScene) -> Vec<FleetCandidate> {
     let everybody = ClientSplit { hit: scene.affected.len(), spared: scene.unaffected.len(), ..ClientSplit::default() };
     let nobody = ClientSplit { beside: everybody.hit, outside: everybody.spared, ..ClientSplit::default() };
@@ -88,7 +89,7 @@ fn causes(scene: &FleetScene) -> Vec<FleetCandidate> {
         all.push(candidate(FleetCause::AllHosts, ALL_HOSTS, of_all));
         all.push(candidate(FleetCause::Part, PART, everybody.of_any_share()));
     }
-    // That at least one host is affected is why this is looked at.
+    // There is no scene unless at least one host is affected, so the probability is conditional on that.
     let some = 1.0 - (1.0 - scene.background).powi(scene.known().try_into().unwrap_or(i32::MAX));
     all.push(candidate(FleetCause::Hosts, HOSTS, nobody.likelihood(scene.background) - some.ln()));
     for kind in scene.kinds() {
@@ -96,7 +97,7 @@ fn causes(scene: &FleetScene) -> Vec<FleetCandidate> {
         let likelihood = split.likelihood(scene.background) + sparing(scene, Some(kind));
         all.push(FleetCandidate { kind: Some(kind), ..candidate(FleetCause::ServerOperation, OPERATION, likelihood) });
     }
-    // Where everybody has mounted the same, a share is the server.
+    // If no client has mounted another share, a share cannot be told from the server.
     let mut sources: Vec<&String> = scene.affected.iter().flat_map(|host| &host.sources).collect();
     sources.sort();
     sources.dedup();
@@ -132,26 +133,26 @@ impl ClientSplit {
         split
     }
 
-    /// The logarithm of the probability that just these are affected.
+    /// The logarithm of the probability that exactly these clients are affected.
     fn likelihood(&self, background: f64) -> f64 {
         of_beta(REACHED, NOT_REACHED, self.hit, self.spared)
             + self.beside as f64 * background.ln()
             + self.outside as f64 * (1.0 - background).ln()
     }
 
-    /// The likelihood, if every share of affected clients is as likely.
+    /// The logarithm of this probability, if all shares of affected clients are equally likely.
     fn of_any_share(&self) -> f64 {
         of_beta(1.0, 1.0, self.hit, self.spared)
     }
 }
 
-/// The logarithm of the probability that just these hosts are hit, and those spared, by what hits a share that is distributed as Beta(`a`, `b`).
+/// The logarithm of the probability that exactly these hosts are hit and those spared, if the share that is hit is distributed as Beta(`a`, `b`).
 fn of_beta(a: f64, b: f64, hit: usize, spared: usize) -> f64 {
     let rising = |from: f64, count: usize| (0..count).map(|step| (from + step as f64).ln()).sum::<f64>();
     rising(a, hit) + rising(b, spared) - rising(a + b, hit + spared)
 }
 
-/// Sums up what each affected host says, as if there were [`INDEPENDENT`] of them at most.
+/// The sum of `says` over the affected hosts, scaled down as if there were at most [`INDEPENDENT`] of them.
 fn together(scene: &FleetScene, says: impl Fn(&Affected) -> f64) -> f64 {
     let all = scene.affected.len() as f64;
     scene.affected.iter().map(says).sum::<f64>() * (INDEPENDENT / all).min(1.0)
@@ -164,15 +165,15 @@ fn own_verdicts(scene: &FleetScene, cause: FleetCause) -> f64 {
             FleetCause::Server | FleetCause::ServerOperation | FleetCause::ServerShare | FleetCause::ServerOrFront => {
                 server
             }
-            // What stands in front of a server may answer for it.
+            // A device in front of a server may answer for it.
             FleetCause::Front => 0.85 * network + 0.15 * server,
             FleetCause::GroupNetwork => 0.9 * network + 0.1 * server,
             FleetCause::GroupHosts | FleetCause::Group | FleetCause::AllHosts => client,
             FleetCause::Part => 1.0 / 3.0,
-            // A link of its own, or a file that only it asks for.
+            // The cause may be the host's own link, or a file that only this host uses.
             FleetCause::Hosts => 0.5 * client + 0.3 * network + 0.2 * server,
         };
-        // Without a verdict, each is a third.
+        // Without a verdict, each layer has a third.
         (3.0 * ((1.0 - USELESS) * fits + USELESS / 3.0)).ln()
     })
 }
@@ -189,11 +190,11 @@ fn elsewhere(scene: &FleetScene, cause: FleetCause) -> f64 {
     })
 }
 
-/// Whether the server was slow with one kind only. `kind`: the one, if it is the cause.
+/// The log-likelihood of whether only one kind of operation was slow. `kind`: the slow kind, if the cause is limited to one.
 fn sparing(scene: &FleetScene, kind: Option<OperationKind>) -> f64 {
     together(scene, |host| {
         let only = host.only_kind();
-        // Who does nothing else cannot tell.
+        // A host that does nothing else cannot tell.
         let does_more = host.about.does.len() > 1 || host.spares_a_kind() == Some(true);
         let is_sparing = match (host.spares_a_kind(), only) {
             (_, None) => false,
@@ -221,11 +222,11 @@ fn sparing(scene: &FleetScene, kind: Option<OperationKind>) -> f64 {
     })
 }
 
-/// Whether hosts with several shares found only this one slow.
+/// The log-likelihood ratio of whether hosts with several shares found only this one slow.
 fn one_share(scene: &FleetScene, source: &String) -> f64 {
     together(scene, |host| match () {
         () if host.about.mounted.len() < 2 => 0.0,
-        // Of all causes but this one, that is seldom.
+        // With any other cause, this is rare.
         () if host.sources.len() == 1 && host.sources.contains(source) => (SPARING / SPARING_BY_CHANCE).ln(),
         () => (SPARING_BY_CHANCE / SPARING).ln(),
     })

@@ -1,4 +1,5 @@
-//! Makes a fleet verdict of possible causes: the most exact one that is likely enough, else the two likeliest.
+//! Makes a fleet verdict from the possible causes: the most specific cause that is likely enough, else the two
+//! likeliest.
 
 use std::collections::BTreeMap;
 
@@ -25,21 +26,21 @@ pub struct Conclusion {
     pub cause: Option<FleetCause>,
     /// How likely it is, 0.8 to 1; 0 if there is none.
     pub confidence: f64,
-    /// The group that it is about, if it is about one.
+    /// The group that the cause is about, if any.
     pub group: Option<HostGroup>,
-    /// The kind of operations, likewise.
+    /// The kind of operations that the cause is about, if any.
     pub kind: Option<OperationKind>,
-    /// The share or export, likewise.
+    /// The share or export that the cause is about, if any.
     pub source: Option<String>,
     /// The cause in words.
     pub said: String,
     /// Other causes, the likeliest first, each with its probability and in words.
     pub alternatives: Vec<(FleetCause, f64, String)>,
-    /// The figures that say so, one sentence each.
+    /// The evidence, one sentence for each figure.
     pub because: Vec<String>,
 }
 
-/// Causes that are one: which they are, and what they are together.
+/// Narrow causes, and the wider cause that covers them together.
 const WIDER: [(&[FleetCause], FleetCause); 3] = [
     (&[FleetCause::Server, FleetCause::ServerOperation, FleetCause::ServerShare], FleetCause::Server),
     (
@@ -49,7 +50,7 @@ const WIDER: [(&[FleetCause], FleetCause); 3] = [
     (&[FleetCause::GroupNetwork, FleetCause::GroupHosts], FleetCause::Group),
 ];
 
-/// Makes the verdict, still without its reasons.
+/// Makes the verdict, still without its sentences of evidence.
 pub(super) fn conclude(scene: &FleetScene, candidates: Vec<FleetCandidate>) -> Conclusion {
     let named = named(&candidates);
     let is_part = |one: &FleetCandidate| {
@@ -77,7 +78,7 @@ pub(super) fn conclude(scene: &FleetScene, candidates: Vec<FleetCandidate>) -> C
     }
 }
 
-/// The figures that say so, one sentence each.
+/// The evidence, one sentence for each figure.
 pub(super) fn because(scene: &FleetScene, conclusion: &Conclusion) -> Vec<String> {
     let mut all = figures(scene);
     all.extend(rest(scene));
@@ -85,7 +86,7 @@ pub(super) fn because(scene: &FleetScene, conclusion: &Conclusion) -> Vec<String
     all
 }
 
-/// The most exact cause that is likely enough.
+/// The most specific cause that is likely enough.
 fn named(candidates: &[FleetCandidate]) -> Option<FleetCandidate> {
     let best = candidates.first()?;
     if best.likely >= NAMED {
@@ -102,7 +103,7 @@ fn named(candidates: &[FleetCandidate]) -> Option<FleetCandidate> {
     })
 }
 
-/// To hundredths; never certain.
+/// Rounds to hundredths, and to 0.99 at most.
 fn rounded(likely: f64) -> f64 {
     ((likely * 100.0).round() / 100.0).min(0.99)
 }
@@ -131,7 +132,7 @@ fn said(scene: &FleetScene, candidate: &FleetCandidate) -> String {
     }
 }
 
-/// How many, what they say themselves, how slow, with what.
+/// How many hosts were affected, what their own verdicts say, how slow operations were, and which operations.
 fn figures(scene: &FleetScene) -> Vec<String> {
     let (affected, known) = (scene.affected.len(), scene.known());
     let were = if affected == 1 { "was" } else { "were" };
@@ -192,7 +193,7 @@ fn elsewhere(scene: &FleetScene) -> Option<String> {
     })
 }
 
-/// What the others have in common that no affected host has.
+/// What the unaffected clients have in common that no affected host has.
 fn rest(scene: &FleetScene) -> Option<String> {
     let first = scene.unaffected.first()?;
     let is_theirs = |group: &&HostGroup| {
@@ -215,7 +216,7 @@ fn undecided(alternatives: &[(FleetCause, f64, String)]) -> Option<String> {
     }
 }
 
-/// How to find out which of two it is.
+/// How to find out which of two causes is the right one.
 fn tells_apart(one: FleetCause, other: FleetCause) -> &'static str {
     let either = |cause| one == cause || other == cause;
     if either(FleetCause::Part) {

@@ -1,14 +1,16 @@
-//! Which incidents of one server belong together: those that begin together, or go on together for much of their time.
+//! Which incidents of one server belong together: those that begin together, or overlap for much of their time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{HostSighting, Millis};
 
-/// Incidents that are further apart have nothing to do with each other: clocks of hosts differ, and rules have windows.
+/// Incidents that are further apart than this are unrelated. The tolerance covers differences of the hosts' clocks and
+/// the length of the rules' windows.
 pub(super) const GAP: Millis = 30_000;
-/// Incidents that begin within this time of the first belong to it: a host notices when it next asks for something.
+/// Incidents that begin within this time of the first belong to its episode: a host notices a fault only when it next
+/// sends a request.
 pub(super) const ONSET: Millis = 90_000;
-/// Of later ones, the least share that the time in common has of the time of both.
+/// A later incident belongs to an episode if their overlap is at least this share of the time that both span together.
 const COMMON: f64 = 0.3;
 
 /// Incidents of one server that belong together.
@@ -57,13 +59,13 @@ impl<'a> ServerEpisode<'a> {
         self.sightings.push(next);
     }
 
-    /// Whether an incident that begins later belongs to it.
+    /// Whether an incident that begins later belongs to the episode.
     fn has(&self, next: &HostSighting) -> bool {
         let (end, to) = (next.to.max(next.from), self.to);
         let (common, both) = (to.min(end) - next.from, to.max(end) - self.from);
         next.from - self.from <= ONSET
             || common as f64 >= COMMON * both as f64
-            // What a host of it reports again until it is over.
+            // A host of the episode may report the same fault again until the fault is over.
             || (end <= to + GAP && self.hosts.contains(next.host.as_str()))
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of hosts, so that it is found fast.
+//! An index of what is known of hosts.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,23 +10,23 @@ use super::{
     episodes::{GAP, ONSET, ServerEpisode},
 };
 
-/// The probability that a host without a common fault has an incident at a server meanwhile: its least and its greatest value.
+/// The least and the greatest probability that a host has an incident at a server meanwhile although there is no common fault.
 const RARE: f64 = 0.003;
 const OFTEN: f64 = 0.3;
-/// Rates of incidents are estimated over no less, milliseconds.
+/// Rates of incidents are estimated over at least this time, milliseconds.
 const HOUR: Millis = 3_600_000;
 
-/// What tells clients apart.
+/// The attributes by which clients are compared.
 #[derive(Debug, Default)]
 pub(super) struct ClientAttributes {
-    /// What it does at the server, and has mounted of it; empty if not known.
+    /// The kinds of operations that it sends to the server, and what it has mounted of the server; empty if not known.
     pub does: BTreeSet<OperationKind>,
     pub mounted: BTreeSet<String>,
-    /// What it has in common with others.
+    /// The groups that it belongs to.
     pub groups: BTreeSet<HostGroup>,
 }
 
-/// A client of a server. What it is called and what it is like is shared by all episodes.
+/// A client of a server. All episodes share its name and attributes.
 pub(super) struct KnownClient<'a> {
     pub client: &'a ClientHost,
     pub name: Rc<str>,
@@ -38,11 +38,11 @@ pub(super) struct HostIndex<'a> {
     clients: HashMap<&'a str, Vec<KnownClient<'a>>>,
     /// By host.
     servers: HashMap<&'a str, Vec<&'a ClientHost>>,
-    /// By host, in the order of their begins; and the longest of them, milliseconds.
+    /// By host, in the order of their starts; and the longest duration of one, milliseconds.
     sightings: HashMap<&'a str, (Vec<&'a HostSighting>, Millis)>,
     groups: &'a BTreeMap<String, BTreeSet<HostGroup>>,
     all: usize,
-    /// Milliseconds that hosts were looked at, all together.
+    /// The observed time, summed over all hosts, milliseconds.
     watched: f64,
 }
 
@@ -79,7 +79,7 @@ impl<'a> HostIndex<'a> {
         self.clients.get(server).into_iter().flatten()
     }
 
-    /// A host of which it is not known that it is a client.
+    /// The attributes of a host that is not known to be a client.
     pub fn stranger(&self, host: &str) -> Rc<ClientAttributes> {
         Rc::new(ClientAttributes {
             groups: self.groups.get(host).cloned().unwrap_or_default(),
@@ -87,14 +87,14 @@ impl<'a> HostIndex<'a> {
         })
     }
 
-    /// How likely one host has an incident of its own while the episode lasts, by how many there are at other times.
+    /// The probability that one host has an incident of its own during the episode, from the number of incidents at other times.
     pub fn background(&self, episode: &ServerEpisode<'_>) -> f64 {
         let others = self.all.saturating_sub(episode.sightings.len()) as f64;
         let window = (episode.to - episode.from + ONSET) as f64;
         (others * window / self.watched).clamp(RARE, OFTEN)
     }
 
-    /// Whether the host had incidents at other servers meanwhile; `None` if it uses no other that is known.
+    /// Whether the host had incidents at other servers meanwhile; `None` if no other server of the host is known.
     pub fn elsewhere(&self, host: &str, episode: &ServerEpisode<'_>) -> Option<bool> {
         let (from, to) = (episode.from, episode.to);
         let mut others = self.servers.get(host).into_iter().flatten().filter(|client| client.server != episode.server);
@@ -114,7 +114,7 @@ impl<'a> HostIndex<'a> {
 }
 
 impl ClientHost {
-    /// Whether its records tell what happened then.
+    /// Whether there are records of the host from that time.
     pub(super) fn is_seen(&self, from: Millis, to: Millis) -> bool {
         self.seen.iter().any(|(first, last)| *first <= to && from <= *last)
     }

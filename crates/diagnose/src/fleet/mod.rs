@@ -1,8 +1,8 @@
-//! The verdict of a fleet: what many hosts saw of one server, as one cause.
+//! The verdict of a fleet: one cause for what many hosts saw of one server.
 //!
-//! [`episodes`] joins incidents of one server that belong together. [`scene`] says for each known client whether it was affected,
-//! was not, or said nothing. [`causes`] weighs the possible causes by which hosts each would affect and by what these hosts' own verdicts say;
-//! [`conclude`] names one from 0.8 on. Everything is a pure function over what hosts have written down already.
+//! [`episodes`] joins incidents of one server that belong together. [`scene`] says for each known client whether it was affected, was not affected,
+//! or left no records. [`causes`] weighs the possible causes by the hosts that each would affect and by these hosts' own verdicts; [`conclude`] names
+//! a cause with a probability of at least 0.8. All of these are pure functions over what hosts have written down already.
 
 mod causes;
 mod conclude;
@@ -26,36 +26,36 @@ pub type Millis = i64;
 pub enum FleetCause {
     /// The server is slow, or fails, for all of its clients.
     Server,
-    /// Only with reads, writes or other operations.
+    /// The server is slow, or fails, with one kind of operation only: reads, writes or others.
     ServerOperation,
-    /// Only with one of its shares or exports.
+    /// The server is slow, or fails, with one of its shares or exports only.
     ServerShare,
     /// The network that all of its clients share.
     Front,
-    /// One of the four, whichever.
+    /// One of the four causes above; which one is not known.
     ServerOrFront,
     /// The network of a group of hosts.
     GroupNetwork,
     /// The hosts of a group themselves.
     GroupHosts,
-    /// One of the two, whichever.
+    /// The network or the hosts of a group; which of the two is not known.
     Group,
-    /// Something that only the affected hosts have in common, and that nobody has told.
+    /// Something that only the affected hosts have in common, and that no known group describes.
     Part,
     /// All clients themselves.
     AllHosts,
-    /// Each affected host, or its own link, by itself.
+    /// Each affected host, or its own link, independently of the others.
     Hosts,
 }
 
-/// The kinds of operations that are told apart.
+/// The kinds of operations that are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OperationKind {
-    /// To the application.
+    /// Operations that move data to the application.
     Reads,
-    /// From the application.
+    /// Operations that move data from the application.
     Writes,
-    /// All that move no data.
+    /// Operations that move no data.
     Others,
 }
 
@@ -81,17 +81,17 @@ pub struct HostSighting {
     pub incident: String,
     /// When the first of its operations began.
     pub from: Millis,
-    /// When it was last seen.
+    /// When the incident was last seen.
     pub to: Millis,
-    /// Whether it was open when this was written.
+    /// Whether the incident was open when it was recorded.
     pub is_open: bool,
     /// Its slow or failed operations, and each kind's share of their time, 0 to 1.
     pub kinds: BTreeMap<OperationKind, f64>,
-    /// The host's own verdict; its sentences are not looked at.
+    /// The host's own verdict; its sentences are ignored.
     pub verdict: Verdict,
     /// The mean time of its slow operations, milliseconds; `None` if not known.
     pub slow_ms: Option<f64>,
-    /// What these take normally, milliseconds; `None` if not known.
+    /// The normal time of these operations, milliseconds; `None` if not known.
     pub normal_ms: Option<f64>,
 }
 
@@ -102,15 +102,15 @@ pub struct ClientHost {
     pub host: String,
     /// The server.
     pub server: String,
-    /// The periods of which its records are here.
+    /// The periods that the host's records cover.
     pub seen: Vec<(Millis, Millis)>,
-    /// What it does there; empty if not known.
+    /// The kinds of operations that it sends to the server; empty if not known.
     pub kinds: BTreeSet<OperationKind>,
-    /// What it has mounted of it; empty if not known.
+    /// What it has mounted of the server; empty if not known.
     pub sources: BTreeSet<String>,
 }
 
-/// All that is known.
+/// The input of a fleet's verdict.
 #[derive(Debug, Default)]
 pub struct Fleet {
     /// The hosts' incidents.
@@ -167,7 +167,7 @@ impl OperationKind {
     }
 }
 
-/// Judges all there is; the episodes with most hosts first, then the newest.
+/// Judges all incidents: the episodes with the most hosts first, then the newest.
 pub fn judge(fleet: &Fleet) -> Vec<JudgedEpisode> {
     let index = HostIndex::of(fleet);
     let episodes = episodes::of(&fleet.sightings);
@@ -187,7 +187,7 @@ pub fn judge(fleet: &Fleet) -> Vec<JudgedEpisode> {
     judged
 }
 
-/// The same fault of hosts, or of their network, at several servers at once is one.
+/// Joins episodes of several servers at once if they are the same fault of hosts or of their network.
 fn merged(mut all: Vec<JudgedEpisode>) -> Vec<JudgedEpisode> {
     all.sort_by_key(|one| one.scene.from);
     let mut kept: Vec<JudgedEpisode> = Vec::new();
@@ -222,7 +222,7 @@ impl JudgedEpisode {
         self.scene.affected.iter().map(|host| host.name.as_str()).collect()
     }
 
-    /// Whether it is a fault of many hosts, and the other one is nothing else than what some of these saw of another server.
+    /// Whether this is a fault of many hosts, and the other episode is only what some of these hosts saw of another server.
     fn explains(&self, other: &Self) -> bool {
         let is_wide = |cause: FleetCause| cause.is_of_hosts() && cause != FleetCause::Hosts;
         self.conclusion.cause.is_some_and(is_wide)

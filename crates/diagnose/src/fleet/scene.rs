@@ -13,7 +13,8 @@ use super::{
     hosts::{ClientAttributes, HostIndex},
 };
 
-/// How a verdict that names nothing counts beside those that do.
+/// The least weight of a host's verdict, as of one that names nothing. Otherwise the weight is the verdict's
+/// confidence.
 const UNNAMED: f64 = 0.3;
 
 /// Who was affected, who was not, and who said nothing.
@@ -21,7 +22,7 @@ const UNNAMED: f64 = 0.3;
 pub struct FleetScene {
     /// When the first incident began.
     pub from: Millis,
-    /// When the last was last seen.
+    /// When the last incident was last seen.
     pub to: Millis,
     /// Whether one is open.
     pub is_open: bool,
@@ -31,7 +32,7 @@ pub struct FleetScene {
     pub unaffected: Vec<Unaffected>,
     /// The clients of the server of which there are no records of that time, by name.
     pub silent: Vec<Rc<str>>,
-    /// How likely a host has an incident of its own in so long a time.
+    /// The probability that a host has an incident of its own in a time of this length.
     pub(super) background: f64,
 }
 
@@ -42,7 +43,7 @@ pub struct Affected {
     pub name: String,
     /// When its first incident began.
     pub from: Millis,
-    /// When its last was last seen.
+    /// When its last incident was last seen.
     pub to: Millis,
     /// The incidents' names.
     pub incidents: Vec<String>,
@@ -52,14 +53,14 @@ pub struct Affected {
     pub kinds: BTreeMap<OperationKind, f64>,
     /// The mean time of its slow operations, milliseconds.
     pub slow_ms: Option<f64>,
-    /// What these take normally, milliseconds.
+    /// The normal time of these operations, milliseconds.
     pub normal_ms: Option<f64>,
-    /// What was slow of the server.
+    /// The server's shares or exports that were slow.
     pub sources: BTreeSet<String>,
     /// How likely each layer is, by its own verdicts.
     pub(super) belief: Belief,
     pub(super) about: Rc<ClientAttributes>,
-    /// Whether it had incidents at other servers, too; `None` if it uses no other that is known.
+    /// Whether it had incidents at other servers, too; `None` if no other server of the host is known.
     pub(super) elsewhere: Option<bool>,
 }
 
@@ -113,7 +114,7 @@ impl FleetScene {
         }
     }
 
-    /// Clients of which it is known whether they were affected.
+    /// Number of clients of which it is known whether they were affected.
     pub fn known(&self) -> usize {
         self.affected.len() + self.unaffected.len()
     }
@@ -125,7 +126,7 @@ impl FleetScene {
         all.get(all.len() / 2).copied()
     }
 
-    /// The kinds of operations that have a tenth of the slow time on average.
+    /// The kinds of operations that have at least a tenth of the slow time on average.
     pub fn kinds(&self) -> Vec<OperationKind> {
         let share = |kind| self.affected.iter().filter_map(|host| host.kinds.get(&kind)).sum::<f64>();
         let enough = 0.1 * self.affected.len() as f64;
@@ -135,7 +136,7 @@ impl FleetScene {
             .collect()
     }
 
-    /// What the same fault did at another server.
+    /// Adds what the same fault did at another server.
     pub(super) fn take_in(&mut self, other: Self) {
         (self.from, self.to) = (self.from.min(other.from), self.to.max(other.to));
         self.is_open |= other.is_open;
@@ -173,7 +174,7 @@ impl Affected {
             belief = belief.plus(Belief::of(&one.verdict), counts);
             weight += counts;
             one.kinds.iter().for_each(|(kind, share)| *host.kinds.entry(*kind).or_default() += share);
-            // What is slowest says how slow it was.
+            // The slowest incident gives the host's times.
             if one.slow_ms > host.slow_ms {
                 (host.slow_ms, host.normal_ms) = (one.slow_ms, one.normal_ms);
             }
@@ -190,7 +191,7 @@ impl Affected {
         host
     }
 
-    /// What its slow operations take more than normally, milliseconds.
+    /// By how much its slow operations exceed their normal time, milliseconds.
     pub fn more_ms(&self) -> Option<f64> {
         Some(self.slow_ms? - self.normal_ms?).filter(|more| *more > 0.0)
     }
@@ -200,7 +201,8 @@ impl Affected {
         self.kinds.iter().find(|(_, share)| **share >= 0.8).map(|(kind, _)| *kind)
     }
 
-    /// Whether it named the server, slow with some kinds only; `None` if it says neither.
+    /// Whether its verdict names a server that is slow with some kinds of operations only; `None` if it does not name a
+    /// slow server.
     pub(super) fn spares_a_kind(&self) -> Option<bool> {
         match self.verdict.cause? {
             Cause::SlowOperation => Some(true),
@@ -222,7 +224,7 @@ impl Affected {
 }
 
 impl Belief {
-    /// What a verdict leaves open goes to all layers alike.
+    /// The probability that a verdict leaves open is divided equally among the layers.
     fn of(verdict: &Verdict) -> Self {
         let named = verdict.cause.map(|cause| Alternative::from((cause, verdict.confidence)));
         let named = named.filter(|_| verdict.layer != Layer::Unknown).or_else(|| {

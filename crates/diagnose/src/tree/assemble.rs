@@ -1,8 +1,8 @@
-//! Joins operations to trees, thread by thread, as they end.
+//! Joins operations into trees, thread by thread, as they end.
 //!
-//! An operation is below another one if its thread asked for it, and got the answer, while it was in the other one, and if the other one
-//! is of a higher layer. It ends before the other one does, so that a tree is whole when its top has ended; whether a higher
-//! operation is still under way is what operations in flight say.
+//! An operation is below another operation of the same thread if the other one is of a higher layer, and if the thread began the operation and got
+//! its answer during the other one. The lower operation ends first, so a tree is complete when its top operation has ended. The list of operations in
+//! flight tells whether a higher operation is still under way.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -11,29 +11,29 @@ use model::{Event, Level, MountKey, Nanos};
 use super::{OperationTree, by_kernel::ByKernel, earliest};
 use crate::below::came_back_within;
 
-/// How deep a tree is at most; what lies deeper is a child of the last.
+/// The greatest depth of a tree. Deeper operations become children of an operation at this depth.
 const DEEPEST: usize = 32;
 
-/// Whether a key means the mount of a device, by whichever probe's way to name it.
+/// Whether two keys stand for the same mount, although different probes may have formed them.
 type SameMount<'a> = &'a dyn Fn(MountKey, MountKey) -> bool;
 
-/// Operations that have ended, until the tree is whole that they belong to.
+/// Operations that have ended, held until their tree is complete.
 #[derive(Debug)]
 pub struct TreeAssembler {
-    /// By thread, in the order in which they came.
+    /// By thread, in the order of their arrival.
     threads: HashMap<u32, Vec<Event>>,
-    /// How many these are.
+    /// Number of operations in `threads`.
     held: usize,
-    /// How many may be held.
+    /// The most operations that may be held.
     most: usize,
-    /// Threads whose operations were given out before it was known what they are below, and until when.
+    /// Threads whose operations were given out before their parents were known, with the end of the last of these operations.
     given_up: HashMap<u32, Nanos>,
     given_up_count: u64,
     by_kernel: ByKernel,
 }
 
 impl TreeAssembler {
-    /// Holds at most so many operations, and as many of threads of the kernel.
+    /// Holds at most `most` operations, and as many again of kernel threads.
     pub fn new(most: usize) -> Self {
         let (threads, given_up) = Default::default();
         Self { threads, held: 0, most, given_up, given_up_count: 0, by_kernel: ByKernel::new(most) }
@@ -49,17 +49,18 @@ impl TreeAssembler {
         self.threads.entry(event.requester.tid).or_default().push(event);
     }
 
-    /// Whether operations wait for what is above them.
+    /// Whether operations are held because an operation above them may not have ended.
     pub fn is_waiting(&self) -> bool {
         self.held > 0
     }
 
-    /// Operations that were given out as trees of their own, since too many waited for what was above them to end.
+    /// Number of operations that were given out as trees of their own because too many waited for the end of an operation above them.
     pub fn given_up(&self) -> u64 {
         self.given_up_count
     }
 
-    /// The trees that are whole, by start. `open`: what was in flight when it was `asked`, after which everything was added that had ended until then.
+    /// The complete trees, by start. `open`: the operations in flight at the time `asked`. All operations that had ended by then must have been
+    /// added.
     pub fn whole(&mut self, asked: Nanos, open: &[Event], same_mount: SameMount<'_>) -> Vec<OperationTree> {
         let mut open_by_thread: HashMap<u32, Vec<&Event>> = HashMap::new();
         open.iter().for_each(|event| open_by_thread.entry(event.requester.tid).or_default().push(event));
@@ -84,7 +85,7 @@ impl TreeAssembler {
         trees
     }
 
-    /// All trees there are, by start: nothing more is added. `open`: what had not ended when it was asked for, which may have ended since.
+    /// All remaining trees, by start; nothing more is added. `open`: the operations last seen in flight; some of them may have ended since.
     pub fn all(mut self, open: Vec<Event>, same_mount: SameMount<'_>) -> Vec<OperationTree> {
         for event in open {
             let has_ended = |other: &Event| {
@@ -106,7 +107,7 @@ impl TreeAssembler {
         }
     }
 
-    /// Gives out what is held, whole or not.
+    /// Gives out all operations that are held, whether their trees are complete or not.
     fn give_up(&mut self) -> Vec<OperationTree> {
         self.given_up_count += self.held as u64;
         self.held = 0;
@@ -122,7 +123,7 @@ impl TreeAssembler {
         trees
     }
 
-    /// Says of a tree whether some of it was given out before.
+    /// Marks a tree as incomplete if some of its operations may have been given out before.
     fn known_as(&self, tree: OperationTree, tid: u32) -> OperationTree {
         let incomplete = self.given_up.get(&tid).is_some_and(|until| tree.event.start <= *until);
         OperationTree { incomplete, ..tree }
@@ -136,7 +137,7 @@ fn forest(mut events: Vec<Event>) -> Vec<OperationTree> {
     let mut trees: Vec<Option<OperationTree>> =
         events.into_iter().map(|event| Some(OperationTree::leaf(event))).collect();
     let mut tops = Vec::new();
-    // From the last on, so that each has all of its own when it is given to its parent.
+    // In reverse order, so that a tree has all its children before it is added to its parent.
     for (place, parent) in places.0.iter().enumerate().rev() {
         let Some(mut tree) = trees.get_mut(place).and_then(Option::take) else { continue };
         tree.children.reverse();
@@ -159,24 +160,24 @@ fn forest(mut events: Vec<Event>) -> Vec<OperationTree> {
     tops
 }
 
-/// What an operation is to one that began before it.
+/// How an operation is related to those that began before it.
 #[derive(Clone, Copy)]
 enum Parent {
     /// Nothing is above it.
     None,
-    /// It is below that one.
+    /// The operation is below the one at this place.
     Of(usize),
-    /// That one began it, and ended first.
+    /// The operation at this place began it, but ended first.
     LeftBehind(usize),
 }
 
-/// What is above each of a thread's operations, in the order of their starts.
+/// The parent of each of a thread's operations, in the order of their starts.
 struct Places(Vec<Parent>);
 
 impl Places {
     fn of(events: &[Event]) -> Self {
         let (mut places, mut depths) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
-        // Those that have begun and not ended, by their places.
+        // The places of the operations that have begun and not ended.
         let mut under_way: Vec<usize> = Vec::new();
         for (place, event) in events.iter().enumerate() {
             let at = |place: &usize| events.get(*place);
@@ -201,18 +202,18 @@ impl Places {
     }
 }
 
-/// Whether the one's time lies in the other's.
+/// Whether `event` lies within the time of `above`.
 fn is_within(event: &Event, above: &Event) -> bool {
     if event.operation.level().is_remote() { came_back_within(event, above) } else { event.end() <= above.end() }
 }
 
-/// Whether an operation that began no later can be above another one of its thread, by its layer.
+/// Whether `above` can be above `event`, an operation of the same thread: it began no later, and its layer allows it.
 fn can_be_above(above: &Event, event: &Event) -> bool {
     if above.start > event.start {
         return false;
     }
     let (upper, lower) = (above.operation.level(), event.operation.level());
-    // Where an operation of the site's own stands is not known. Functions of one layer call each other; requests and system calls do not.
+    // The layer of operations that the site itself defined is not known. Functions of one layer call each other; requests and system calls do not.
     let nests = |level| matches!(level, Level::Library | Level::FileSystem | Level::Own);
     let is_longer = above.flags.in_flight || above.duration > event.duration;
     let may_nest = lower == Level::Own || upper == Level::Own || upper == lower && nests(upper);

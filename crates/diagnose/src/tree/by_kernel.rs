@@ -1,4 +1,4 @@
-//! What threads of the kernel ask for: readahead and writeback, which nobody waits for, or which calls wait for that cannot be told.
+//! Operations of kernel threads: readahead and writeback. No call waits for them, or it is not known which call does.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -6,10 +6,10 @@ use model::{Event, MountKey, Nanos};
 
 use super::{OperationTree, overlap};
 
-/// Operations of threads of the kernel, until it is known whether a call was under way meanwhile.
+/// Operations of kernel threads, held until it is known whether a call was under way meanwhile.
 #[derive(Debug)]
 pub(super) struct ByKernel {
-    /// In the order in which they came; and whether they are in a tree.
+    /// The operations in the order of their arrival, and whether each is in a tree already.
     held: VecDeque<(Event, bool)>,
     most: usize,
     mounts: HashSet<MountKey>,
@@ -25,7 +25,7 @@ impl ByKernel {
         self.held.push_back((event, false));
     }
 
-    /// Takes note of where the followed processes are at work: what the kernel does elsewhere is for others.
+    /// Records the mounts and files that the followed processes use. What the kernel does elsewhere, it does for other processes.
     pub fn touched(&mut self, event: &Event) {
         if self.mounts.len() < self.most {
             self.mounts.insert(event.mount);
@@ -40,8 +40,8 @@ impl ByKernel {
         self.mounts.contains(&event.mount) && inode.is_none_or(|inode| self.inodes.contains(&inode))
     }
 
-    /// Adds them to the trees that were under way on their mounts, and returns those that ended by `asked` and that no tree can have any more, as trees of
-    /// their own. `held`: when the first operation began that no tree has yet.
+    /// Adds the operations to the trees that were under way on their mounts. Returns, as trees of their own, those that ended by `asked` and that no
+    /// later tree can contain. `held`: the start of the earliest operation that is in no tree yet.
     pub fn join(
         &mut self,
         trees: &mut [OperationTree],
@@ -72,7 +72,7 @@ impl ByKernel {
     }
 }
 
-/// Not if both are known, and differ.
+/// False only if the inodes of both are known and differ.
 fn may_be_same_file(event: &Event, tree: &OperationTree) -> bool {
     let Some(inode) = event.detail.inode() else { return true };
     let is_other = |call: &Event| call.detail.inode().is_some_and(|other| other != inode);

@@ -9,17 +9,17 @@ pub use assemble::TreeAssembler;
 
 use crate::below::{covered, longest};
 
-/// An operation, and all that was asked for and answered while it waited.
+/// An operation, and all operations that were begun and answered while it waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationTree {
     /// The operation.
     pub event: Event,
     /// The operations directly below it, in the order of their starts.
     pub children: Vec<OperationTree>,
-    /// Operations that it did not wait for, or not for certain: what its own thread asked for and got the answer to only later, and
-    /// what a thread of the kernel ([`model::Caller::Kernel`]) asked for on its mount meanwhile. In the order of their starts.
+    /// Operations for which this one did not wait, or not for certain: those of its own thread that were answered only later, and those of kernel
+    /// threads ([`model::Caller::Kernel`]) on its mount meanwhile. In the order of their starts.
     pub meanwhile: Vec<Event>,
-    /// Operations below it are shown elsewhere: too many waited for it to end.
+    /// Whether operations below this one are in other trees, because too many waited for its end.
     pub incomplete: bool,
 }
 
@@ -34,12 +34,12 @@ impl OperationTree {
         covered(self.children.iter().map(|child| time(&child.event)), time(&self.event))
     }
 
-    /// The longest of the operations directly below it, at most so many, in the order of their starts.
+    /// The longest of the operations directly below it, at most `most`, in the order of their starts.
     pub fn longest_children(&self, most: usize) -> Vec<&Self> {
         longest(self.children.iter().collect(), most, |child| (child.event.start, child.event.duration))
     }
 
-    /// The longest of what it did not wait for, or not for certain, likewise.
+    /// The longest operations of `meanwhile`, at most `most`, in the order of their starts.
     pub fn longest_meanwhile(&self, most: usize) -> Vec<&Event> {
         longest(self.meanwhile.iter().collect(), most, |event| (event.start, event.duration))
     }
@@ -54,19 +54,19 @@ impl OperationTree {
         self.children.iter().map(|child| 1 + child.below()).sum()
     }
 
-    /// Whether it, or an operation below it, is such a one.
+    /// Whether `is` holds for this operation or for any below it.
     pub fn any(&self, is: &impl Fn(&Event) -> bool) -> bool {
         is(&self.event) || self.children.iter().any(|child| child.any(is))
     }
 
-    /// Takes it apart.
+    /// Takes the tree apart into its operations.
     fn into_events(self, out: &mut Vec<Event>) {
         out.push(self.event);
         out.extend(self.meanwhile);
         self.children.into_iter().for_each(|child| child.into_events(out));
     }
 
-    /// Takes note of what went on meanwhile: at the system call that may have waited for it, else at the top.
+    /// Adds an operation to `meanwhile`: of the system call that may have waited for it, else of the top.
     fn add_meanwhile(&mut self, event: Event) {
         let is_call =
             |child: &Self| child.event.operation.level() <= Level::SystemCall && overlap(&child.event, &event);
@@ -85,7 +85,7 @@ fn overlap(one: &Event, other: &Event) -> bool {
     one.start <= other.end() && one.end() >= other.start
 }
 
-/// The first moment at which one of them was in progress; `None` of none.
+/// The earliest start; `None` without events.
 fn earliest<'a>(events: impl Iterator<Item = &'a Event>) -> Option<Nanos> {
     events.map(|event| event.start).min()
 }

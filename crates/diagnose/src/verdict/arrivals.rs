@@ -10,7 +10,7 @@ use super::{
 };
 use crate::turns::turns;
 
-/// One operation, and what is asked of it for each flight of another. Nanoseconds.
+/// One operation, with what is compared for each flight of another one. Nanoseconds.
 pub(super) struct Arrival<'a> {
     pub event: &'a Event,
     pub sent: Nanos,
@@ -31,7 +31,7 @@ impl Arrival<'_> {
     }
 }
 
-/// Ascending by the time of arrival.
+/// The operations of a connection, ascending by the time of arrival.
 pub(super) struct FlightsByArrival<'a>(Vec<Arrival<'a>>);
 
 impl<'a> FlightsByArrival<'a> {

@@ -61,7 +61,7 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
         let below_is_served = below.iter().all(|event| daemon::is_served(event.operation));
         let (waiting, ended): (Vec<_>, Vec<_>) = below.into_iter().partition(|event| event.flags.in_flight);
         let time = |requests: &[Event]| requests.iter().map(|request| request.duration).fold(0, u64::saturating_add);
-        // What has ended says more than what has not returned yet.
+        // Calls that have ended show more than calls that have not returned yet.
         let mut verdict = if time(&waiting) <= time(&ended) {
             of_requests(&ended, around, scene.long_term)
         } else {
@@ -116,8 +116,8 @@ pub(super) fn verdict(scene: &Scene, calls: &[Event], around: &[Event]) -> Verdi
     conclude(vec![candidate], because, PhasesMs::default())
 }
 
-/// Whether hardly any request that began during the calls took longer than such requests took before. `false` if that is not known for
-/// most of them.
+/// Whether hardly any request that began during the calls took longer than such requests took before. `false` if the earlier time is not known for
+/// most requests.
 fn are_as_fast_as_ever(calls: &[&Event], requests: &[&Event], long_term: &LongTerm) -> bool {
     let (Some(from), Some(to)) = (calls.iter().map(|call| call.start).min(), calls.iter().map(|call| call.end()).max())
     else {
@@ -143,7 +143,7 @@ fn put_off(scene: &Scene, calls: &[&Event], requests: &[&Event]) -> Option<Verdi
     let mut waited = BTreeMap::new();
     for (process, mut requests) in by_process {
         requests.sort_by_key(|request| request.start);
-        // The client pauses from such an answer until the next request.
+        // After such an answer, the client pauses until the next request.
         let next = requests.iter().skip(1).map(|request| request.start).chain([Nanos::MAX]);
         let waits = requests.iter().zip(next).filter(|(request, _)| is_put_off(request));
         let waits = waits.map(|(request, next)| (request.start, next.min(request.end().saturating_add(LONGEST_PAUSE))));

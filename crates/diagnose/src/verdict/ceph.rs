@@ -1,5 +1,5 @@
-//! What only requests to the daemons of a Ceph cluster show: which daemon it was, how the others answered meanwhile, and what the
-//! cluster's own map says of a metadata server.
+//! What only requests to the daemons of a Ceph cluster show: which daemon was slow, how the other daemons answered meanwhile, and what the cluster's
+//! map says about a metadata server.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::units::{counted, span};
 
 /// The name of a wait for capabilities.
 const CAPS_WAIT: &str = "CAPS_WAIT";
-/// The states in which a metadata server takes a rank over (`CEPH_MDS_STATE_REPLAY` to `CEPH_MDS_STATE_CLIENTREPLAY` of
+/// The states in which a metadata server takes over a rank (`CEPH_MDS_STATE_REPLAY` to `CEPH_MDS_STATE_CLIENTREPLAY` of
 /// include/linux/ceph/ceph_fs.h), by number.
 const TAKES_OVER: [(i8, &str); 5] =
     [(8, "replay"), (9, "resolve"), (10, "reconnect"), (11, "rejoin"), (12, "clientreplay")];
-/// At most so many daemons are named that answered others.
+/// At most this many daemons that answered other requests are named.
 const NAMED: usize = 2;
-/// The probability that a metadata server is why its requests do not return, if the cluster's own map says that it does not serve.
+/// The probability that a metadata server is the reason why its requests do not return, if the cluster's own map says that it is out of service.
 const OUT_OF_SERVICE: f64 = 0.9;
-/// And if the monitors say that they hear nothing of it, and its host acknowledges what is sent.
+/// The same probability if the monitors say that they hear nothing from it, and its host acknowledges what is sent.
 const LAGGY: f64 = 0.9;
 /// The probability that a client was shut out by the cluster, if the client's own flag or an OSD's answer says so.
 const SHUT_OUT: f64 = 0.9;
@@ -32,8 +32,8 @@ fn name(ceph: &CephRequest) -> String {
     ceph.address.map_or_else(|| ceph.daemon.to_string(), |address| format!("{} ({address})", ceph.daemon))
 }
 
-/// The sentences about the daemon of slow requests, and about the others that answered while they were slow. `judged`: the slow ones, by one
-/// connection. `around`: all others.
+/// The sentences about the daemon of slow requests, and about the other daemons that answered meanwhile. `judged`: the slow requests of one
+/// connection. `around`: all other requests.
 pub(super) fn sentences(judged: &[&Event], around: &[Event]) -> Vec<String> {
     let Some((event, ceph)) = judged.iter().find_map(|event| Some((*event, of(event)?))) else { return Vec::new() };
     if ceph.daemon == CephDaemon::Unknown {
@@ -53,7 +53,7 @@ pub(super) fn sentences(judged: &[&Event], around: &[Event]) -> Vec<String> {
 const CAPS: &str = "The client waits for capabilities. The metadata server grants them when other clients have given them back, so a client that holds one \
      may be the reason.";
 
-/// What other daemons of the same mount answered in that time.
+/// What other daemons of the same mount answered during the slow request.
 fn others(slow: &Event, daemon: CephDaemon, (from, to): (Nanos, Nanos), around: &[Event]) -> Option<String> {
     let mut answers = BTreeMap::<CephDaemon, (u64, u64)>::new();
     let is_beside = |event: &&Event| {
@@ -61,7 +61,7 @@ fn others(slow: &Event, daemon: CephDaemon, (from, to): (Nanos, Nanos), around: 
         is_of_mount && event.start >= from && event.end() <= to
     };
     for event in around.iter().filter(is_beside).filter(|event| !event.flags.unanswered && !event.flags.in_flight) {
-        // The flight recorder has the number of the connection alone.
+        // The flight recorder has only the number of the connection.
         let other = of(event).map_or(CephDaemon::Unknown, |ceph| ceph.daemon);
         let other = if other == CephDaemon::Unknown { CephDaemon::of_connection(event.connection) } else { other };
         if other != CephDaemon::Unknown && other != daemon {
@@ -83,13 +83,13 @@ fn others(slow: &Event, daemon: CephDaemon, (from, to): (Nanos, Nanos), around: 
 const BLOCKLISTED: u32 = 108;
 const LOST: &str = "The cluster has blocklisted this client: the client's session is lost, and so is data that it had not written yet.";
 
-/// What failures say by themselves if one of them is how the cluster answers a client that it has shut out.
+/// What failures alone show, if one of them is the cluster's answer to a client that it has shut out.
 pub(super) fn of_errors(failed: &[Event]) -> Option<(Vec<Candidate>, String)> {
     let is_refusal = |event: &Event| of(event).is_some() && !event.flags.unanswered && event.status == BLOCKLISTED;
     failed.iter().any(is_refusal).then(|| (vec![(Cause::SessionLost, SHUT_OUT)], LOST.to_owned()))
 }
 
-/// What the state of the oldest request in flight says by itself: sentences, and causes if they follow.
+/// What the state of the oldest request in flight alone shows: its possible causes, if any follow, and sentences.
 pub(super) fn of_stall(oldest: &Event) -> Option<(Vec<Candidate>, Vec<String>)> {
     let ceph = of(oldest)?;
     if ceph.daemon == CephDaemon::Unknown {

@@ -3,8 +3,8 @@
 
 use model::{Cause, Event, Layer, PhasesMs, Verdict};
 
-/// The least probability at which a cause is named; below, the verdict is `unknown`. An operator whom a verdict once
-/// sent to the wrong team ignores the next one.
+/// The least probability at which a cause is named; below, the verdict is `unknown`. It is high because an operator whom a verdict once sent to the
+/// wrong team ignores the next verdict.
 const NAMED: f64 = 0.8;
 /// Less likely causes are left out.
 const WORTH_SAYING: f64 = 0.05;
@@ -20,8 +20,8 @@ pub(super) const UNREACHABLE: [Candidate; 2] = [(Cause::NoPath, 0.5), (Cause::Ho
 /// The sentence about a program of this host that passes requests on.
 const PASSED_ON: &str = "The requests go to another program of this host, which passes them on. Its own connection to the server is not seen.";
 
-/// If requests are passed on by a program of this host, shares what is held against the server or the path with that program: the
-/// connection that the evidence is of ends there. What only the server itself can answer stays with the server.
+/// If a program of this host passes requests on, shares the probability of the server and the path with that program, since the observed connection
+/// ends there. A cause that only the server's own answer can show stays with the server.
 pub(super) fn share_with_proxy(
     is_passed_on: bool,
     candidates: Vec<Candidate>,

@@ -1,7 +1,7 @@
 //! Who is to blame for connections that broke or starved.
 //!
-//! The server is to blame for what it did itself: a reset, an orderly close, a session that it no longer knows. A
-//! silence has no culprit: from here, a server whose host is gone and a network that is cut look the same.
+//! The server is to blame for what it did itself: a reset, an orderly close, a session that it no longer knows. A silence shows no culprit: to this
+//! host, a server whose host is gone and a network that is cut look the same.
 
 use std::collections::BTreeMap;
 
@@ -25,15 +25,15 @@ const CLOSE_WAIT: u32 = 8;
 /// This many losses, each followed by an answer, show a path that loses segments.
 const LOSSES: usize = 5;
 
-/// The probability that the path loses the segments that it lost each time, if the server has later ones.
+/// The probability that the path loses the same segments each time, if the server has acknowledged later ones.
 const SEGMENTS_LOST: f64 = 0.87;
-/// A connection is made at once if TCP sent its first segment only once: it repeats that after a second (RFC 6298).
+/// A connection is made at once if it takes less than this, nanoseconds: TCP repeats the first segment after a second (RFC 6298).
 const AT_ONCE: u64 = SECOND;
-/// The probability that the path let a connection down, if the server at once accepts another one. The server's host may
-/// also have come back between the last segment that was sent in vain and the new connection.
+/// The probability that the path failed on a connection, if the server accepts another connection at once. The server's host may also have come back
+/// between the last unacknowledged segment and the new connection.
 const NEW_ONE_WORKS: f64 = 0.82;
 
-/// Round trips of so many times the shortest show a longer path.
+/// Round trips of at least this many times the shortest show a longer path.
 const LONGER: u64 = 3;
 
 /// This many answers after a silence show that the connection works again.
@@ -155,7 +155,7 @@ fn ended(seen: &Happenings<'_>, around: &[Event], resets: u64, closed: u64) -> B
     if closed > 0 {
         because.push(format!("The server closed the connection itself, {}.", counted(closed, "time")));
     }
-    // A server also gives a session up whose connection a host on the path has reset at both ends.
+    // A server also gives up a session if a host on the path has reset its connection at both ends.
     let candidates =
         if on_path { vec![(Cause::PathReset, 0.5), (Cause::Closed, 0.45)] } else { vec![(Cause::Closed, 0.9)] };
     (candidates, because)
@@ -204,8 +204,8 @@ fn silence(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     (UNREACHABLE.to_vec(), vec![because])
 }
 
-/// How long the first connection took that was made, with its first segment, after another one of the same mount was
-/// silent; `None` if there was none, or the server no longer knew the client: its host may have been started again.
+/// How long it took to make the first connection after another one of the same mount fell silent, if TCP sent its first segment only once. `None` if
+/// there is no such connection, or if the server no longer knew the client: the server's host may have been restarted.
 fn new_one_works(seen: &Happenings<'_>) -> Option<u64> {
     let silence =
         |made: &&Event| seen.of_kind("TCP_NO_ANSWER").any(|sent| sent.mount == made.mount && sent.end() <= made.start);
@@ -213,9 +213,9 @@ fn new_one_works(seen: &Happenings<'_>) -> Option<u64> {
     (made.duration < AT_ONCE && !seen.is_forgotten()).then_some(made.duration)
 }
 
-/// Whether a connection from before the silence works again afterwards, and the server's clock ran all the time. A host
-/// that was restarted has forgotten its connections, and the clock of a host that was paused lags by the pause. Nothing
-/// follows from a connection whose mount lost another one.
+/// Whether a connection from before the silence works again afterwards, and the server's clock ran all the time. A host that was restarted has
+/// forgotten its connections, and the clock of a host that was paused lags by the pause. A connection proves nothing if its mount lost another
+/// connection.
 fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     let Some((from, _)) = seen.span() else { return false };
     let Some(to) = seen.of_kind("TCP_NO_ANSWER").map(Event::end).max() else { return false };
@@ -244,7 +244,7 @@ fn came_back(seen: &Happenings<'_>, around: &[Event]) -> bool {
     connections.values().any(goes_on)
 }
 
-/// What this host dropped or held, or what others say of the segments, if that explains at least half of the segments that were sent again.
+/// The segments that this host dropped or held, or that another host reports as not delivered, if they explain at least half of the retransmissions.
 fn own_drops(seen: &Happenings<'_>, around: &[Event]) -> Option<Drops> {
     let (from, to) = seen.span()?;
     let sent_again: Vec<_> = SENT_AGAIN.iter().flat_map(|name| seen.of_kind(name)).collect();
@@ -253,8 +253,8 @@ fn own_drops(seen: &Happenings<'_>, around: &[Event]) -> Option<Drops> {
     drops.or_else(|| Drops::held_meanwhile(&sent_again, around))
 }
 
-/// The number of retransmissions that were followed by an answer. A path that is cut for a while, or a host that is
-/// gone for a while, makes one.
+/// The number of retransmissions that were followed by an answer. A path that is cut for a while, or a host that is gone for a while, causes only
+/// one.
 fn lost_and_found(seen: &Happenings<'_>, around: &[Event]) -> usize {
     let again = seen.of_kind(RETRANSMIT).map(|event| (event.end(), true));
     let answers = around
@@ -324,7 +324,7 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
     Some((vec![(Cause::Loss, 0.85), (Cause::HostGone, 0.05)], because))
 }
 
-/// How many segments TCP sent again although the server had them, as far as it has said so (RFC 2883).
+/// How many segments TCP sent again although the server had them, as far as the server has reported this (RFC 2883).
 fn needless(seen: &Happenings<'_>) -> u64 {
     // By connection: the retransmissions that were needed up to the first and up to the last event, and the events after the first.
     let mut connections = BTreeMap::<Text<128>, (u32, u32, u64)>::new();
@@ -389,7 +389,7 @@ fn unexplained(seen: &Happenings<'_>) -> Blame {
     (candidates, because)
 }
 
-/// How many times in a row it has happened, this event included; 0: not known.
+/// How many times in a row the event has happened, this one included; 0 if not known.
 fn times(event: &Event) -> u32 {
     if let Detail::Connection(connection) = event.detail { connection.times } else { 0 }
 }

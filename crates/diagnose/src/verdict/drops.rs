@@ -1,8 +1,7 @@
-//! Finds out whether operations waited because segments did not get through (docs/connections.md). The kernel reports
-//! segments that this host dropped (`TCP_DROPPED`), held back (`TCP_HELD`) or could not send (`TCP_NOT_SENT`), a new
-//! route on which nothing is acknowledged (`TCP_REROUTED`), segments that arrived damaged (`TCP_DAMAGED`), those of which a host says
-//! that they did not get through (`TCP_UNREACHABLE`), those that went to another next hop's link-layer address (`NEIGHBOUR_CHANGED`),
-//! and packets that an interface dropped before TCP saw them (`INTERFACE_DROPPED`).
+//! Finds out whether operations waited because segments did not get through (docs/connections.md). The kernel reports segments that this host dropped
+//! (`TCP_DROPPED`), held back (`TCP_HELD`) or could not send (`TCP_NOT_SENT`), a new route on which nothing is acknowledged (`TCP_REROUTED`),
+//! segments that arrived damaged (`TCP_DAMAGED`), segments that an ICMP error reports as not delivered (`TCP_UNREACHABLE`), segments that went to
+//! another link-layer address of the next hop (`NEIGHBOUR_CHANGED`), and packets that an interface dropped before TCP saw them (`INTERFACE_DROPPED`).
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
 
@@ -50,7 +49,7 @@ pub(super) const LOST: &str = "CONNECTION_LOST";
 
 /// The status name of a segment dropped because there was no route.
 const ROUTE: &str = "ROUTE";
-/// The status name of a change of a neighbour that somebody on this host made.
+/// The status name of a neighbour change that was made on this host, not learned from the network.
 const ADMIN: &str = "ADMIN";
 /// The status name of a segment that this host held when it received it.
 const RECEIVED: &str = "RECEIVED";
@@ -62,7 +61,7 @@ enum DropReason {
     Dropped,
     /// The segments arrived damaged.
     Damaged,
-    /// TCP could not hand them to the interface.
+    /// TCP could not hand the segments to the interface.
     NotSent,
     /// The segments were sent on a new route, and none was acknowledged.
     Rerouted,
@@ -72,7 +71,7 @@ enum DropReason {
     Unreachable,
     /// An interface of this host dropped packets, of this connection or others.
     Interface,
-    /// They left this host long after TCP had sent them, or waited in it before TCP saw them.
+    /// The segments left this host long after TCP had sent them, or waited in this host before TCP saw them.
     Held,
 }
 
@@ -88,7 +87,7 @@ impl DropReason {
         Self::Held,
     ];
 
-    /// The name of the event that reports it.
+    /// The name of the event that reports this reason.
     fn operation(self) -> &'static str {
         match self {
             Self::Dropped => "TCP_DROPPED",
@@ -108,12 +107,12 @@ impl DropReason {
         match self {
             Self::Rerouted => in_vain(of_kind.collect(), around),
             Self::Neighbour => of_kind.filter_map(|event| Some((event, until_answered(event, around)?))).collect(),
-            // Its packets were dropped at some time between two looks.
+            // The packets were dropped at some time between two looks.
             Self::Interface => {
                 interface::once(of_kind.collect()).into_iter().map(|event| (event, event.start..=event.end())).collect()
             }
             Self::Held => of_kind.map(|event| (event, event.start..=event.end())).collect(),
-            // The answer to a segment that was sent again comes after it.
+            // The answer to a retransmitted segment arrives after the retransmission.
             Self::Unreachable => of_kind
                 .filter(|event| unreachable::tells(reason(event)))
                 .map(|event| (event, event.start.saturating_sub(SECOND)..=event.start))
@@ -140,16 +139,14 @@ pub fn is_of_connections(event: &Event) -> bool {
     event.operation.level() == Level::Connection && known().any(|known| known == event.operation.name())
 }
 
-/// Whether a verdict repeats what the text of such an event's peer says. The flight recorder has no texts, so these events,
-/// which are rare, should be reported whole.
+/// Whether verdicts quote the text of such an event's peer. The flight recorder has no texts, so these rare events should be reported whole.
 pub fn has_telling_text(operation: Operation) -> bool {
     let known = [DropReason::Rerouted, DropReason::Neighbour, DropReason::Unreachable, DropReason::Interface];
     let known = known.map(DropReason::operation);
     operation.level() == Level::Connection && (known.contains(&operation.name()) || operation.name() == CONNECTED)
 }
 
-/// The changes of route after which segments were sent again and nothing was answered. Each comes with the time until
-/// the next change of route.
+/// The changes of route after which segments were sent again and nothing was answered, each with the time until the next change of route.
 fn in_vain<'a>(mut changes: Vec<&'a Event>, around: &[Event]) -> Vec<(&'a Event, RangeInclusive<Nanos>)> {
     changes.sort_by_key(|change| change.start);
     let ends = changes.iter().skip(1).map(|change| change.start).chain([Nanos::MAX]).collect::<Vec<_>>();
@@ -165,8 +162,7 @@ fn in_vain<'a>(mut changes: Vec<&'a Event>, around: &[Event]) -> Vec<(&'a Event,
     reigns.filter(|(_, from, to)| led_nowhere(*from, *to)).map(|(change, from, to)| (change, from..=to)).collect()
 }
 
-/// The time from a change until something that was asked since is answered; `None` if nothing was sent again meanwhile: the
-/// change did no harm.
+/// The time from a change until a later request is answered; `None` if nothing was sent again meanwhile, so that the change did no harm.
 fn until_answered(change: &Event, around: &[Event]) -> Option<RangeInclusive<Nanos>> {
     let is_answer = |event: &&Event| {
         event.operation.level().is_remote() && answered(event) && !event.flags.in_flight && event.start >= change.start
@@ -182,13 +178,13 @@ fn until_answered(change: &Event, around: &[Event]) -> Option<RangeInclusive<Nan
 pub(super) struct Drops {
     kind: DropReason,
     count: u64,
-    /// None happened before, and the time before was long enough to say so.
+    /// No segment was stopped in this way before, and the time before was long enough to say so.
     is_new: bool,
     /// The kernel's reasons and how many segments each concerns, most first.
     reasons: Vec<(&'static str, u64)>,
     /// The time of each, from its beginning to its end.
     times: Vec<RangeInclusive<Nanos>>,
-    /// The host or interface that the text of one of the events with the first of the reasons names, if that is known.
+    /// The host or interface that an event with the most frequent reason names, if that is known.
     named: Option<String>,
 }
 
@@ -225,8 +221,8 @@ impl Drops {
         Self::between(from, to, around).filter(is_lasting)
     }
 
-    /// What this host had received and held while at least half of these segments were sent again: TCP missed acknowledgements
-    /// that were there. What it held after TCP had sent it says less: an interface whose cable is out holds segments, too.
+    /// The segments that this host had received and held while at least half of these segments were sent again: TCP did not see acknowledgements that
+    /// had arrived. Segments that this host held after TCP had sent them say less: an interface whose cable is out holds segments, too.
     pub fn held_meanwhile(sent_again: &[&Event], around: &[Event]) -> Option<Self> {
         let from = sent_again.iter().map(|event| event.start).min()?;
         let to = sent_again.iter().map(|event| event.start).max()?;
@@ -247,7 +243,7 @@ impl Drops {
         self.reasons.first().map_or("", |(status, _)| status)
     }
 
-    /// Whether an interface's counters show the drops, of packets that may be others'.
+    /// Whether the drops come from an interface's counters, which include the packets of other connections.
     pub fn are_of_interface(&self) -> bool {
         self.kind == DropReason::Interface
     }
@@ -276,7 +272,7 @@ impl Drops {
         let is_more = a_second(count, to.saturating_sub(from)) >= a_second(earlier, before - first) * MORE_THAN_BEFORE;
         let least_before = if kind == DropReason::Interface { LEAST_BEFORE_OF_INTERFACE } else { LEAST_BEFORE };
         let knows_before = before - first >= least_before;
-        // On healthy hosts, too, interfaces drop what has nothing to do with their servers.
+        // Interfaces of healthy hosts also drop packets that have nothing to do with the servers.
         let is_more = is_more && (kind != DropReason::Interface || knows_before);
         let is_enough = count > 0 && (cannot_send || kind == DropReason::Held || (count >= LEAST && is_more));
         let is_new = earlier == 0 && knows_before;
@@ -290,8 +286,7 @@ impl Drops {
     /// Whether these drops explain at least half of the segments that were sent again.
     pub fn explain(&self, sent_again: &[&Event]) -> bool {
         let all = sent_again.iter().map(|event| event.operations()).sum::<u64>();
-        // Once the old route is back, TCP sends all segments again that it had sent on the new one: hence the second's
-        // grace.
+        // Once the old route is back, TCP retransmits all segments that it had sent on the new route. So retransmissions count for one more second.
         let within = |event: &&&Event| {
             let is_near = |time: &RangeInclusive<Nanos>| {
                 (*time.start()..=time.end().saturating_add(SECOND)).contains(&event.start)
@@ -299,13 +294,13 @@ impl Drops {
             self.times.iter().any(is_near)
         };
         match self.kind {
-            // Nothing was sent at all, or only once.
+            // The segments were not sent at all, or only once.
             DropReason::NotSent | DropReason::Held => false,
             DropReason::Rerouted | DropReason::Neighbour => {
                 sent_again.iter().filter(within).map(|event| event.operations()).sum::<u64>() * 2 >= all
             }
             DropReason::Dropped | DropReason::Damaged | DropReason::Interface => self.count * 2 >= all,
-            // Hosts limit how many errors they send.
+            // Hosts limit the rate of the ICMP errors that they send.
             DropReason::Unreachable => true,
         }
     }

@@ -21,7 +21,7 @@ use crate::{
 
 /// Failures are blamed on the server if it answered at least this share of them.
 const MOST: f64 = 0.6;
-/// The probability that the server is at fault which denies a permission to some processes only.
+/// The probability that the server is at fault if it denies a permission to some processes only.
 const DENIED: f64 = 0.6;
 /// `EPERM` and `EACCES`, on Linux.
 const NOT_PERMITTED: u32 = 1;
@@ -33,15 +33,15 @@ const RECENT: u64 = 4;
 const REMEMBERED: u64 = 60 * SECOND;
 /// Operations are compared with one that does not return from this duration on, nanoseconds.
 const SLOW: u64 = 100 * MS;
-/// The probability that what makes others late keeps an operation from returning, too.
+/// The probability that the cause of other slow operations also keeps an operation from returning.
 const SAME_CAUSE: f64 = 0.85;
 /// The candidates when a connection broke, and nothing else is known.
 const LOST_CONNECTION: [Candidate; 2] = [(Cause::Closed, 0.5), (Cause::NoPath, 0.4)];
 /// The candidates when the server answers nothing, and nothing else is known.
 const SILENT: [Candidate; 2] = [(Cause::Frozen, 0.5), (Cause::NoPath, 0.3)];
 
-/// Judges failures. The server is to blame for those that it answered itself. `around`: the requests to the server
-/// meanwhile, by which failed system calls are judged, and the events of its connections.
+/// Judges failures. The server is to blame for failures that were its own answers. `around`: the requests to the server meanwhile, by which failed
+/// system calls are judged, and the events of the server's connections.
 pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     let all = weight(failed.iter());
     let mut kinds = BTreeMap::<String, u64>::new();
@@ -107,7 +107,7 @@ pub(super) fn of_errors(failed: &[Event], around: &[Event]) -> Verdict {
     of(vec![(Cause::Refused, 0.95 * share), (Cause::Closed, 0.5 * (1.0 - share))], because)
 }
 
-/// Whether most were denied for want of a permission, to processes that were allowed no such operation so far, while others were served.
+/// Whether most failures are denials of a permission to processes for which no such operation succeeded so far, while other processes were served.
 fn only_these_are_denied(failed: &[Event], around: &[Event]) -> bool {
     let is_denied = |event: &&Event| matches!(event.errno, NOT_PERMITTED | DENIED_ACCESS);
     if (weight(failed.iter().filter(is_denied)) as f64) < weight(failed.iter()) as f64 * MOST {
@@ -228,8 +228,8 @@ pub(super) fn of_stalls(stalled: &[Event], around: &[Event], long_term: &LongTer
     of_one(oldest, vec![(Cause::SlowOperation, 0.85)], because)
 }
 
-/// The verdict if this host is why other operations were slow that were asked for and answered meanwhile. What keeps it
-/// from taking their answers in time can keep the answer of one that has not returned, too.
+/// The verdict if this host made other operations slow that were begun and answered meanwhile. What keeps this host from taking their answers in time
+/// can also keep it from taking the answer of an operation that has not returned.
 fn own_fault(
     meanwhile: &[&Event],
     around: &[Event],
@@ -299,7 +299,7 @@ fn sent_again(around: &[Event], in_flight: &Event) -> usize {
     counts.len().saturating_sub(1)
 }
 
-/// Whether an operation shares the connection of one in flight; the mount, where that connection is not known.
+/// Whether an operation uses the connection of one in flight, or its mount if that connection is not known.
 fn along(event: &Event, in_flight: &Event) -> bool {
     match in_flight.connection {
         _ if proxy::is_proxied(event.operation) => event.mount == in_flight.mount,

@@ -26,16 +26,16 @@ const AS_EVER: u64 = 2;
 const JITTER: u64 = 5 * MS;
 /// At least this many segments out of order are more than chance.
 const OUT_OF_ORDER: u32 = 3;
-/// Totals of so long before the incident are none of its beginning, nanoseconds.
+/// Totals that were read longer than this before the incident, nanoseconds, do not show the state at its beginning.
 const RECENT: u64 = 10 * SECOND;
-/// Totals that grew by more are of another socket.
+/// If a total grew by more than this, it is of another socket.
 const ANOTHER_SOCKET: u32 = 1 << 15;
 /// The path loses answers if operations with at least this share of the wire time had segments out of order.
 const REORDERED: f64 = 0.5;
 /// And the share of segments out of order must be this many times the share before: a path may always reorder some.
 const MORE_THAN_BEFORE: u64 = 2;
-/// Retransmissions at this many times, with an answer between each two, show a path that loses segments. A host that is
-/// gone for a while makes one.
+/// Retransmissions at this many times, with an answer between each two, show a path that loses segments. A host that is gone for a while causes only
+/// one.
 pub(super) const LOSSES: usize = 3;
 /// Kinds are slow throughout if at least this share of their operations is late.
 const THROUGHOUT: f64 = 0.6;
@@ -62,7 +62,7 @@ pub(super) struct NetworkBounds {
     pub late: u64,
 }
 
-/// The connection's history, ordered for looking things up.
+/// The connection's history, sorted for lookups.
 pub(super) struct ConnectionHistory<'a> {
     scene: &'a Scene<'a>,
     /// When answers were received, ascending.
@@ -164,7 +164,7 @@ impl<'a> ConnectionHistory<'a> {
             if !self.lossy {
                 high = high.min(most);
             }
-            // Round trips are those of other segments, if these were sent again.
+            // If an operation's segments were sent again, the round trips were measured on other segments.
             high = if low > high { most } else { high };
         }
         let (at_least, at_most) = self.retransmitted(event, sent);
@@ -281,7 +281,7 @@ impl<'a> ConnectionHistory<'a> {
         let now = event.network.retransmits;
         match last_read(&self.retransmits, sent) {
             Some((_, before)) if *before <= now => (now - before, now - before),
-            // A new socket counts from zero: the client reconnected, and the old socket's last count is not known.
+            // A new socket counts from zero: the client reconnected, and the last count of the old socket is not known.
             Some(_) => (0, u32::MAX),
             None => (0, now),
         }
@@ -324,8 +324,8 @@ fn last_read<T>(read: &[(Nanos, T)], by: Nanos) -> Option<&(Nanos, T)> {
     read.get(read.partition_point(|(time, _)| *time <= by).checked_sub(1)?)
 }
 
-/// Whether a count of the operation's connection rose after `since`: at the operation's end, it is more than at the end of the last of these
-/// events of that connection that ended by then.
+/// Whether a count of the operation's connection rose after `since`: whether the count at the operation's end exceeds the count at the end of the
+/// last of these events of the same connection that ended by `since`.
 pub(super) fn has_risen<'a>(
     event: &Event,
     since: Nanos,
@@ -411,8 +411,8 @@ pub(super) fn round_trip(event: &Event) -> Option<u64> {
     (event.network.known && event.network.rtt_us > 0).then(|| u64::from(event.network.rtt_us) * 1_000)
 }
 
-/// How often TCP's retransmission timer ran out meanwhile although the server had the segments: for longer than 200 ms, something held segments or
-/// acknowledgements. 0 where that is not known: the kernel counts it since Linux 6.7. A loss probe, which TCP sends after two round trips, is none.
+/// How often TCP's retransmission timer expired meanwhile although the server had the segments: segments or acknowledgements were delayed by more
+/// than 200 ms. 0 if not known: the kernel has counted this since Linux 6.7. A loss probe, which TCP sends after two round trips, does not count.
 pub(super) fn needless_timeouts(scene: &Scene) -> u32 {
     let socket = |event: &&Event| event.progress.as_ref().and_then(|progress| progress.socket);
     let Some(last) = scene.during.iter().rev().find_map(socket) else { return 0 };

@@ -1,5 +1,5 @@
-//! What it means that an interface of this host has dropped packets (`INTERFACE_DROPPED`, docs/connections.md). Its counters are of
-//! all packets, whosever they are, and count what was dropped between two looks.
+//! What it means that an interface of this host has dropped packets (`INTERFACE_DROPPED`, docs/connections.md). The interface's counters include
+//! packets of all connections, and show how many were dropped between two looks.
 
 use std::ops::RangeInclusive;
 
@@ -11,17 +11,17 @@ use super::{
 };
 use crate::units::SECOND;
 
-/// The probability that what an interface dropped is the cause.
+/// The probability that the drops of an interface are the cause.
 pub(super) const SURE: f64 = 0.86;
-/// One packet can delay several operations, as TCP keeps the order; but not more than this.
+/// One dropped packet can delay several operations, since TCP keeps the order, but at most this many.
 const DELAYED_BY_ONE: u64 = 4;
-/// TCP sends again, ever more seldom, what an operation waits for that does not return. An interface that drops it is seen to drop at
-/// so many looks.
+/// TCP retransmits ever more seldom for an operation that does not return. An interface that drops these segments shows drops at this many looks or
+/// more.
 const LEAST_LOOKS: usize = 3;
-/// Two looks are farther apart than this, nanoseconds.
+/// Two looks are further apart than this, nanoseconds.
 const BETWEEN_LOOKS: u64 = SECOND / 2;
 
-/// These events without those that report the same packets again, for another mount of the server.
+/// These events without those that report the same packets for another mount of the server.
 pub(super) fn once(mut events: Vec<&Event>) -> Vec<&Event> {
     events.sort_by_key(|event| event.start);
     let mut kept: Vec<&Event> = Vec::with_capacity(events.len());
@@ -35,13 +35,13 @@ pub(super) fn once(mut events: Vec<&Event>) -> Vec<&Event> {
     kept
 }
 
-/// Whether so many packets can be why so many operations were slow.
+/// Whether this many dropped packets can explain this many slow operations.
 pub(super) fn are_enough(packets: u64, operations: u64) -> bool {
     packets * DELAYED_BY_ONE >= operations
 }
 
-/// Whether the connection of slow operations may have lost segments by what an interface counted with this status: what the interface drops may all
-/// be others'. A segment that was not sent is retransmitted. One that was not received comes late or out of order.
+/// Whether the connection of slow operations may have lost segments by the drops that an interface counted with this status: the packets may all be
+/// of other connections. A segment that was not sent is retransmitted. A segment that was not received comes late or out of order.
 pub(super) fn has_lost(status: &str, slow: &[&Event], around: &[Event]) -> bool {
     let is_sending = status.starts_with("TX");
     slow.iter().any(|event| {
@@ -53,7 +53,7 @@ pub(super) fn has_lost(status: &str, slow: &[&Event], around: &[Event]) -> bool 
     })
 }
 
-/// Whether packets were dropped again and again. `times`: from one look to the next, each.
+/// Whether packets were dropped again and again. `times`: for each event, the time between two looks.
 pub(super) fn are_lasting(times: &[RangeInclusive<Nanos>]) -> bool {
     let mut begins: Vec<_> = times.iter().map(|time| *time.start()).collect();
     begins.sort_unstable();
@@ -70,7 +70,7 @@ pub(super) fn cause(status: &str) -> Cause {
     }
 }
 
-/// `name`: the interface's, if it is known. `packets`: how many, in words. `before`: whether there were any before.
+/// `name`: the interface's name, if known. `packets`: their number, in words. `before`: whether there were drops before.
 pub(super) fn sentence(status: &str, name: Option<&str>, packets: &str, before: &str) -> String {
     let name = name.map_or("An interface".to_owned(), |name| format!("Interface {name}"));
     match status {

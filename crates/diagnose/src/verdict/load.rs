@@ -54,9 +54,9 @@ pub(super) struct Burst {
     place: Place,
     now: Rate,
     before: Rate,
-    /// Few operations moved it.
+    /// Few operations moved the load.
     is_of_few: bool,
-    /// Its own operations take at least twice as long as usual: a server that answers them as fast as ever is not busy with them.
+    /// The load's own operations take at least twice as long as usual. A server that answers them as fast as ever is not busy with them.
     is_slow: bool,
     /// The process with most of the load: its share (0 to 1), its id and its name.
     whose: Option<(f64, u32, String)>,
@@ -104,7 +104,7 @@ impl Burst {
             (one, other) => one.or(other)?,
         };
         let before = Rate { operations, bytes };
-        // Load after an idle time is no burst: it is not known how much is usual here.
+        // Load after an idle time is no burst, since the usual load is not known.
         let is_more =
             operations > 0.0 && (now.operations >= operations * BURST || now.bytes >= (bytes * BURST).max(LEAST_BYTES));
         let needed = usual.needed(&of_burst);
@@ -115,8 +115,8 @@ impl Burst {
         (is_more && is_busy).then(|| Self { place, now, before, is_of_few, is_slow, whose: whose(scene, &of_burst) })
     }
 
-    /// Whether it may not be why operations are slow: few operations moved the load, so how long such ones take normally is hardly known; or it is on
-    /// another mount, which may be on another disk.
+    /// Whether the burst may be a coincidence: few operations moved the load, so their normal time is hardly known; or the load is on another mount,
+    /// which may be on another disk.
     pub fn may_be_chance(&self) -> bool {
         self.is_of_few || self.place == Place::Beside
     }
@@ -157,7 +157,7 @@ fn stretches<'e>(events: impl Iterator<Item = &'e Event>, from: Nanos, length: u
         }
         stretches.get_mut(stretch).into_iter().for_each(|events| events.push(event));
     }
-    // The earliest stretch is not whole.
+    // The earliest stretch is incomplete.
     stretches.pop();
     stretches.iter().map(|events| rate(events, length)).collect()
 }

@@ -70,10 +70,10 @@ const MOST_WITHOUT_NORMAL: f64 = 0.75;
 /// The highest confidence when the server's receive window limited sending: a middlebox may have rewritten the window.
 /// A window that is closed altogether is reported by the probe `connections`.
 const MOST_BY_WINDOW: f64 = 0.7;
-/// The highest confidence when sends were not acknowledged in time so many times, and arrived all the same.
+/// The highest confidence after this many needless timeouts: sends were not acknowledged in time, but had arrived.
 const SOME_TIMEOUTS: u32 = 2;
 const MOST_AFTER_TIMEOUTS: f64 = 0.6;
-/// This many slow operations after the last event of their connection have a reason of their own.
+/// If at least this many slow operations began after the last event of their connection, they have a cause of their own.
 const ENOUGH_LATER: usize = 10;
 /// A healthy server takes less than this for a request, plus `NS_PER_BYTE` for each of its bytes (20 MB a second).
 const SLOW_ANYWAY: u64 = 100 * MS;
@@ -95,8 +95,7 @@ const NEW_ROUTE: f64 = 0.85;
 const BY_NEW_ROUTE: f64 = 0.6;
 /// The probability that the path of one connection is the cause, if the server is as fast as ever on others.
 const ONE_PATH: f64 = 0.85;
-/// If fewer than this share of the operations meanwhile were as fast as normal, the threads that take answers took all
-/// late.
+/// If fewer than this share of the operations meanwhile were as fast as normal, the threads that read answers read all of them late.
 const FEW: f64 = 0.4;
 /// The probability that an undecided wire fault is the network's or the server's; the rest is for causes that are not
 /// considered.
@@ -104,9 +103,9 @@ const SURE_OF_WIRE: f64 = 0.9;
 
 /// Judges the events that broke a rule of this kind (a `KIND` of a detector).
 ///
-/// `events`: the anomalous events. `around`: the flight recorder's operations of the last seconds, and those events of
-/// the same server's connections for which [`is_of_connections`] holds. `elsewhere`: where `events` are slow requests to one server, the requests
-/// over other connections to other mounts of that server. `long_term`: the learned normals of this host.
+/// `events`: the anomalous events. `around`: the flight recorder's operations of the last seconds, and those events of the same server's connections
+/// for which [`is_of_connections`] holds. `elsewhere`: if `events` are slow requests to one server, the requests over other connections to other
+/// mounts of that server. `long_term`: the learned normals of this host.
 pub fn judge(kind: &str, events: &[Event], around: &[Event], elsewhere: &[Event], long_term: &LongTerm) -> Verdict {
     let all_failed = || !events.is_empty() && events.iter().all(|event| event.flags.failed);
     match kind {
@@ -122,8 +121,8 @@ pub fn judge(kind: &str, events: &[Event], around: &[Event], elsewhere: &[Event]
     }
 }
 
-/// The verdict about connections, or, if that is `unknown`, what makes operations slow that began after the last of these `events`: a new connection
-/// may have a smaller receive window than the one before. Other causes than this are not sure: a backlog is also slow.
+/// The verdict about connections. If it is `unknown`, the verdict on slow operations that began after the last of these `events`, if the cause is the
+/// receive window: a new connection may have a smaller one than the connection before. Other causes are not certain: a backlog is also slow.
 pub fn judge_delayed(
     verdict: Verdict,
     events: &[Event],
@@ -240,7 +239,7 @@ impl<'a> Judgement<'a> {
         because.extend(self.scene.not_sent());
         let is_seen = local + unread + starved >= SEEN || (no_cpu && client >= HALF);
         if client >= DOMINANT || (is_seen && !self.scene.proxied) {
-            // How far the client's share exceeds the least that suffices, from 0 to 1.
+            // By how much the client's share exceeds the required least share, scaled to 0 to 1.
             let margin = ((client - SEEN) / (1.0 - SEEN)).clamp(0.0, 1.0);
             let cause = self.client_cause();
             let is_sure = self.excess.has_normal() || self.scene.is_answered_at_once();
@@ -298,7 +297,7 @@ impl<'a> Judgement<'a> {
         }
         if self.receivers_may_be_why() {
             because.push("The threads that take answers had no CPU for at least half of the extra time.".to_owned());
-            // They take all answers of a connection. If many came in time, the server may be late with the others.
+            // These threads take all answers of a connection. If many answers came in time, the server may be late with the others.
             let likely = if self.scene.fast_share() < FEW { RECEIVERS } else { HALF };
             return vec![(Cause::NoCpu, likely), (self.server_cause(), (1.0 - likely) * SURE_OF_WIRE)];
         }
@@ -342,7 +341,7 @@ impl<'a> Judgement<'a> {
                 vec![(self.network_cause(), likely), (other, (1.0 - likely) / 2.0)]
             }
             Layer::Server => {
-                // The rest is the server's, but without a normal, how much of it is usual is not known.
+                // The rest is the server's. Without a normal, it is not known how much of the rest is usual.
                 let most = if self.excess.has_normal() || self.is_slow_anyway() { 1.0 } else { MOST_WITHOUT_NORMAL };
                 let by_window = if self.split.is_for_want_of_window() { MOST_BY_WINDOW } else { 1.0 };
                 let mut likely = likely.min(most).min(by_window);
@@ -375,7 +374,7 @@ impl<'a> Judgement<'a> {
         }
     }
 
-    /// This host's new route, if the path became longer with it. Losses may have another reason.
+    /// This host's new route, if the path became longer with it. Losses may have another cause.
     fn longer_by_new_route(&self) -> Option<&NewRoute> {
         let is_longer = matches!(self.network_cause(), Cause::LongerPath | Cause::NarrowPath);
         self.scene.new_route.as_ref().filter(|_| is_longer)
@@ -390,7 +389,7 @@ impl<'a> Judgement<'a> {
         Some(overtaken).filter(|overtaken| overtaken.share() >= HALF)
     }
 
-    /// Whether the threads that take answers had no CPU for at least half of the extra time.
+    /// Whether the threads that read answers had no CPU for at least half of the extra time.
     fn receivers_may_be_why(&self) -> bool {
         self.no_cpu.of_receivers() && self.no_cpu.receivers_part(self.excess.share_of_flights()) >= HALF
     }

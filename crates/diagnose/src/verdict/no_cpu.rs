@@ -1,11 +1,9 @@
 //! Whether threads of this host had no CPU while operations were slow.
 //!
-//! The kernel counts how long each thread was ready to run without a CPU, over its whole life (`sched_info.run_delay`).
-//! The probes read the count when an operation of 10 ms or more ends. Newer recordings have what it grew by during the
-//! operation. Else, its growth from one end to the next, less the time between the operations, is the least wait during
-//! the operations. A caller, or a kernel worker that has
-//! other work too, may wait for a CPU between operations. A thread that only reads answers is ready to run only
-//! while an operation is under way.
+//! The kernel counts how long each thread was ready to run without a CPU, over its whole life (`sched_info.run_delay`). The probes read the count
+//! when an operation of 10 ms or more ends. Newer recordings contain the growth of the count during each operation. In older ones, the growth from
+//! one end to the next, less the time between the operations, is a lower bound of the wait during the operations. A caller, or a kernel worker that
+//! has other work too, may wait for a CPU between operations. A thread that only reads answers is ready to run only while an operation is under way.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +21,7 @@ type TimeStretch = (Nanos, Nanos);
 /// A thread's count at the end of an operation, and the time during which the operation was under way.
 type CpuWaitDuring = (CpuWait, TimeStretch);
 
-/// Shares of the time of slow operations for which threads were ready to run and had no CPU.
+/// Shares of the time of slow operations during which threads were ready to run but had no CPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NoCpu {
     /// Threads that read answers from sockets.
@@ -82,8 +80,8 @@ impl NoCpu {
     }
 }
 
-/// The share of the operations' time for which their callers waited for a CPU, where the probe says it of each operation;
-/// `None` if that covers too little of `whole` (nanoseconds).
+/// The share of the operations' time for which their callers waited for a CPU, if the probe reports the wait for each operation; `None` if these
+/// operations cover too little of `whole` (nanoseconds).
 fn during(known: &[(&Event, &Progress)], whole: Nanos) -> Option<f64> {
     let (mut waited, mut covered) = (0, 0);
     for (event, progress) in known {
@@ -101,7 +99,7 @@ fn length((from, to): TimeStretch) -> Nanos {
 /// The least share of the operations' time for which their threads waited for a CPU; 0 if too little of `whole`
 /// (nanoseconds) is covered.
 ///
-/// `may_wait`: for how long a thread may have waited between two times, whether or not slow operations were under way.
+/// `may_wait`: for how long a thread may have waited for a CPU between two times, whether or not slow operations were under way.
 fn share(seen: Vec<CpuWaitDuring>, whole: Nanos, may_wait: impl Fn(TimeStretch) -> Nanos) -> f64 {
     let mut by_thread = BTreeMap::<u32, Vec<CpuWaitDuring>>::new();
     for one in seen {
@@ -131,7 +129,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// The share of callers, if `tid(n)` did an operation of 80 ms each `every` ms, and had waited for `waited` ms more each time.
+    /// The share of callers, if the thread `tid(n)` does an operation of 80 ms every `every` ms, and waits for a CPU for `waited` ms more each time.
     fn callers(every: u64, waited: u32, tid: impl Fn(u32) -> u32) -> f64 {
         let seen = (0..10_u32).map(|n| {
             let from = u64::from(n) * every * MS;
@@ -148,7 +146,7 @@ mod tests {
     #[test]
     fn what_grew_less_the_time_between_passed_during_the_operations() {
         assert!(is(callers(80, 40, |_| 7), 0.5));
-        // Of the 40 ms, 20 may have passed between them.
+        // Of the 40 ms, 20 may have passed between the operations.
         assert!(is(callers(100, 40, |_| 7), 0.25));
         assert!(is(callers(100, 20, |_| 7), 0.0));
     }
@@ -157,7 +155,7 @@ mod tests {
     fn what_is_known_of_little_is_nothing() {
         assert!(is(callers(80, 40, |n| n), 0.0));
         assert!(is(callers(80, 40, |n| if n < 3 { 7 } else { 7 + n }), 0.0));
-        // Another thread got the same number.
+        // Another thread got the same thread id.
         assert!(is(callers(80, 200, |_| 7), 0.0));
     }
 }

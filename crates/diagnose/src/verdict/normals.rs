@@ -1,5 +1,4 @@
-//! What the operations of a scene take normally: from the operations just before, else from what was learned over
-//! hours.
+//! The normal times of a scene's operations: from the operations just before, else from what was learned over hours.
 //!
 //! Normals depend on the size: a program that begins to write 1 MiB at a time waits longer for each write, and the
 //! server is not slow for that.

@@ -1,9 +1,9 @@
 //! Slow operations whose answer came after that to a later request.
 //!
-//! TCP delivers in order (RFC 9293 3.4), and so do the clients' sends and receives: if a request that was sent later over the same
-//! connection has been answered before, then the server had both, and chose. So it had the slow request from the first such answer on, at
-//! the latest, and answered it after the last such request was sent, at the earliest. What passed between is the server's. A lost segment, of
-//! a request or of an answer, would have stopped the later ones as well.
+//! TCP delivers in order (RFC 9293 3.4), and clients also send and receive in order. If a later request over the same connection was answered first,
+//! the server had both requests, and chose which one to answer first. So the server had the slow request at the latest when the first such answer
+//! arrived, and answered it at the earliest after the last such request was sent. The time between belongs to the server. A lost segment, of a
+//! request or of an answer, would have stopped the later requests as well.
 
 use model::{Detail, Event, Nanos};
 
@@ -18,14 +18,14 @@ const APART: Nanos = MS;
 pub(super) struct Overtaken {
     /// How many slow operations were overtaken.
     slow: u64,
-    /// For how long the server had these, nanoseconds, at least.
+    /// The least time for which the server had these operations, nanoseconds.
     held: u64,
     /// The time of all slow operations on the wire, nanoseconds.
     wire: u64,
 }
 
 impl Overtaken {
-    /// `slow`: slow operations of one connection. `all`: those that were answered over it meanwhile.
+    /// `slow`: slow operations of one connection. `all`: the operations that were answered over this connection meanwhile.
     pub fn of<'a>(slow: &[&Event], all: impl Iterator<Item = &'a Event>) -> Self {
         let mut flights: Vec<_> = all.filter(|event| went_once(event)).map(flight).collect();
         // By the time at which they were sent.
@@ -55,7 +55,7 @@ impl Overtaken {
     }
 }
 
-/// Whether it went once, and was answered: one that was sent again may have come by another connection.
+/// Whether a request was sent once, and answered. A request that was sent again may have gone over another connection.
 fn went_once(event: &Event) -> bool {
     let resent = match &event.detail {
         Detail::Nfs(nfs) => nfs.resent,
@@ -65,7 +65,8 @@ fn went_once(event: &Event) -> bool {
     event.phases.wire > 0 && resent == 0 && !event.flags.unanswered && !event.flags.in_flight
 }
 
-/// For how long the server had a request that was sent and answered then, nanoseconds, at least. `flights`: of all requests, by when they were sent.
+/// The least time for which the server had a request that was sent and answered then, nanoseconds. `flights`: those of all requests, in the order of
+/// sending.
 fn held((sent, answered): (Nanos, Nanos), flights: &[(Nanos, Nanos)]) -> Nanos {
     let first = flights.partition_point(|(other, _)| *other <= sent.saturating_add(APART));
     let later = flights.iter().skip(first).take_while(|(other, _)| *other < answered);

@@ -14,15 +14,15 @@ use crate::{
     units::{MS, SECOND, size, span},
 };
 
-/// The window is the limit if the answers filled at least this share of what it allows, and at most the next: beyond, it was larger meanwhile. TCP
-/// offers about twice what a round trip brings, so answers fill half of a window that grows with them.
+/// The window is the limit if the answers filled at least the share `FILLED` of what it allows, and at most `MOST`: beyond `MOST`, the window was
+/// larger meanwhile. TCP offers about twice what a round trip brings, so answers fill only half of a window that grows with them.
 const FILLED: f64 = 0.6;
 const MOST: f64 = 1.5;
-/// Reads have at least this share of the slow operations' time on the wire; other answers wait behind theirs.
+/// Reads must have at least this share of the slow operations' time on the wire; other answers wait behind the answers to reads.
 const READS: f64 = 0.25;
-/// Fewer answers say nothing.
+/// Fewer reads do not show a rate.
 const LEAST: usize = 3;
-/// A round trip is as long as the shortest one if it takes at most twice as long, and this, nanoseconds.
+/// A round trip counts as short if it takes at most twice as long as the shortest one, plus this, nanoseconds.
 const AS_SHORT: u64 = MS;
 
 /// A receive window that the answers filled.
@@ -30,17 +30,17 @@ const AS_SHORT: u64 = MS;
 pub(super) struct OwnWindow {
     /// The largest window that this host offered, bytes.
     window: u64,
-    /// The shortest one, nanoseconds.
+    /// The shortest round trip, nanoseconds.
     round_trip: u64,
-    /// What came of answers, bytes a second.
+    /// The rate of the answers, bytes per second.
     rate: f64,
-    /// The share of what the window allows.
+    /// The rate as a share of what the window allows.
     filled: f64,
 }
 
 impl OwnWindow {
-    /// `None` if it is not known, or the answers did not fill it, or did so before anything was slow, or round trips take longer than the shortest:
-    /// then the path is full.
+    /// `None` if the window is not known, if the answers did not fill it, if they filled it before anything was slow, or if round trips take much
+    /// longer than the shortest one: then the path is full.
     pub fn of(scene: &Scene) -> Option<Self> {
         let sockets = scene.during.iter().filter_map(|event| event.progress.as_ref()?.socket);
         let window = sockets.map(|socket| u64::from(socket.own_window)).max().filter(|window| *window > 0)?;
@@ -75,7 +75,7 @@ fn is_read(event: &Event) -> bool {
     event.operation.direction() == Some(Direction::Read) && event.bytes > 0
 }
 
-/// The bytes a second that reads brought while some were under way; `None` if these are too few.
+/// The bytes per second that reads brought while any were under way; `None` if there are too few reads.
 fn rate(events: &[&Event]) -> Option<f64> {
     let reads: Vec<_> = events.iter().filter(|event| is_read(event)).collect();
     let under_way = union(reads.iter().map(|event| flight(event)).collect());

@@ -1,4 +1,4 @@
-//! Whether the path became longer, by all round trips of a connection together.
+//! Whether the path became longer, judged from all round trips of a connection together.
 //!
 //! One round trip says little. A peer may delay an acknowledgement by 40 ms (RFC 1122 4.2.3.2), or send it with the
 //! answer if that is ready first, so a slow server can lengthen a round trip. It does not lengthen all of them, as it

@@ -51,7 +51,7 @@ pub(super) fn of_stalls(oldest: &Event, others: u64, mut because: Vec<String>) -
     Verdict { because, ..Verdict::unknown("") }
 }
 
-/// Judges failures: the daemon is to blame if it served none of them; else the culprit is not known.
+/// Judges failures: the daemon is to blame if it served none of the operations; else the culprit is not known.
 pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
     let unserved = failed.iter().filter(|event| !event.phases.known()).count() as u64;
     if unserved == failed.len() as u64 {

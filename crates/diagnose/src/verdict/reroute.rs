@@ -1,5 +1,5 @@
-//! Whether this host changed its route to the server, and operations are slow since: it sends by another interface
-//! (`TCP_REROUTED`), a VPN's perhaps, and whatever makes that way longer was chosen here.
+//! Whether this host changed its route to the server, and operations have been slow since. The host then sends by
+//! another interface (`TCP_REROUTED`), for example a VPN's, and has itself chosen the way that is longer.
 
 use model::Event;
 
@@ -10,9 +10,9 @@ use crate::units::{SECOND, span};
 const REROUTED: &str = "TCP_REROUTED";
 /// The route changed at most this long before the first slow operation, nanoseconds.
 const JUST_BEFORE: u64 = 30 * SECOND;
-/// At least this many operations were answered by the old route, or nothing is known of it.
+/// At least this many operations must have been answered by the old route; else nothing is known of it.
 const LEAST_BEFORE: usize = 5;
-/// At least this share of the operations that began since is late.
+/// At least this share of the operations that began since the change is late.
 const SLOW_SINCE: f64 = 0.6;
 /// At least this share of the slow time belongs to operations that began before the route changed again.
 const MOST: f64 = 0.8;

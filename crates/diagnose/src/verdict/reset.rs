@@ -1,7 +1,7 @@
 //! Who sent the resets that ended or refused connections: the server's host, or a host on the path in its name.
 //!
-//! Each router takes one from a packet's time to live (IPv6: hop limit; RFC 791 3.1, RFC 8200 3). So the segments of one host
-//! arrive with one value, and those of a firewall in front of it with another.
+//! Each router reduces a packet's time to live by one (IPv6: hop limit; RFC 791 3.1, RFC 8200 3). So the segments of one host arrive with one value,
+//! and those of a firewall in front of it with another.
 
 use model::{Cause, Connection, Detail, Event, Nanos, RESET_REFUSED, RESET_WITH_ACK};
 
@@ -25,9 +25,9 @@ pub(super) enum Sender {
     OnPath {
         /// The time to live of a reset.
         reset: u8,
-        /// That of the server's own segments.
+        /// The time to live of the server's own segments.
         server: u8,
-        /// Whether it only refused new connections.
+        /// Whether the host only refused new connections.
         refused: bool,
     },
     /// The server's host, which knew the connection.
@@ -47,7 +47,7 @@ struct Accepted<'a> {
 impl Sender {
     /// The sender of all of these resets. `around`: other events of the same mounts.
     pub(super) fn of(resets: &[&Event], around: &[Event]) -> Self {
-        // Refusals tell less, and follow where a connection was reset.
+        // Refused connections are weaker evidence, and follow after a connection was reset.
         let ended: Vec<_> = resets.iter().copied().filter(|reset| status(reset) != Some(RESET_REFUSED)).collect();
         let telling = if ended.is_empty() { resets } else { &ended };
         let accepted = around.iter().filter(|event| event.operation.name() == CONNECTED);
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// The sentences that support them. `resets`: how many, in words.
+    /// The sentences that support the causes. `resets`: their number, in words.
     pub(super) fn because(self, resets: &str) -> Vec<String> {
         let arrived = format!("{resets} came from the server's address");
         match self {

@@ -40,19 +40,19 @@ const AT_ONCE: u64 = 8;
 const QUEUED: f64 = 0.25;
 /// The operations waited for these packets, without other evidence, if at least this share of them met them.
 const HELD: f64 = 0.5;
-/// At least this many ends during another write say what waits on this host.
+/// At least this many operations must have ended during another write to show what waits on this host.
 const WRITES: usize = 3;
 /// An incident lasts as long as the slowest operations that have `MOST` of the slow time together; the earliest of
 /// these, with `EARLY` of their time, do not count for its beginning.
 pub(super) const MOST: f64 = 0.75;
 const EARLY: f64 = 0.1;
-/// So many operations before an incident are no beginning of it.
+/// If at least this many operations precede an incident, they cannot all belong to its beginning.
 const WELL_KNOWN: usize = 50;
 /// How long a comparison of clocks stays valid, nanoseconds: clocks drift by 50 ppm, 3 ms in this time.
 const CLOCKS_HOLD: u64 = 60 * SECOND;
 
-/// Operations with the same route share a network path and a server. It is a protocol and a connection, or a mount
-/// where the probe does not know the connection.
+/// Operations with the same route share a network path and a server. A route is a protocol and a connection, or a mount if the probe does not know
+/// the connection.
 type Route = (&'static str, u64, MountKey);
 
 /// The operations of the connection (or mount) with most of the slow time.
@@ -133,7 +133,7 @@ impl<'a> Scene<'a> {
         let slowest = *mine.first()?;
         mine.retain(|event| event.phases.known());
         mine.truncate(JUDGED);
-        // With too few operations before, all are used: even meanwhile, the late ones are not most.
+        // If too few operations precede the incident, all are used: even during the incident, most are not late.
         let recent = |event: &&&Event| event.end().saturating_add(CLOCKS_HOLD) >= from;
         let clocks = Clocks::of(before.iter().filter(recent).copied())
             .or_else(|| Clocks::of(before.iter().chain(&during).filter(recent).copied()));
@@ -187,13 +187,12 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The usual round trip, nanoseconds, if so many operations show it that the incident cannot have begun before them.
+    /// The usual round trip, nanoseconds, if enough operations show it: the incident cannot have begun before all of them.
     fn well_known_round_trip(&self) -> Option<u64> {
         self.usual_round_trip.filter(|_| self.before.len() >= WELL_KNOWN)
     }
 
-    /// Whether the judged operations were answered within a round trip of the usual length, nearly: then neither the
-    /// server nor the path is slow.
+    /// Whether the judged operations were answered in little more than the usual round trip: then neither the server nor the path is slow.
     pub fn is_answered_at_once(&self) -> bool {
         let Some(usual) = self.well_known_round_trip() else { return false };
         self.mean(|event| event.phases.wire) <= (usual + usual / 4) as f64
@@ -244,7 +243,7 @@ impl<'a> Scene<'a> {
         let is_kept = |timing: SendTiming| {
             timing.retransmitted == 0 && timing.held >= event.phases.wire / 2 && timing.most <= timing.held / AT_ONCE
         };
-        // Where what was sent was acknowledged as fast as the path allows, TCP waited for that: its congestion window was full.
+        // If sent data was acknowledged as fast as the path allows, TCP waited for acknowledgements: its congestion window was full.
         let sends_nothing = |sending: Sending| sending.is_window_open() && !sending.is_saturated();
         event.stamped().is_some_and(is_kept)
             && self.sending.is_some_and(sends_nothing)

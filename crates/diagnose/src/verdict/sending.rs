@@ -25,31 +25,31 @@ const MOSTLY: f64 = 0.5;
 /// The peer's window counts as open if it limited sending for at most this share of the time.
 const OPEN: f64 = 0.1;
 
-/// A longer path explains a busy connection if it adds at least this share of the extra time. Else many requests make
-/// any connection busy.
+/// A longer path explains a busy connection only if it adds at least this share of the extra time, since many requests make any connection busy.
 const LONGER: f64 = 0.2;
 
-/// A round trip is as short as before if it is at most twice as long, and this, nanoseconds.
+/// A round trip counts as short if it takes at most twice as long as before, plus this, nanoseconds.
 const AS_SHORT: u64 = MS;
 
 /// What TCP counted. `busy`, `window` and `window_at_most` are shares of the time in which slow operations were under
 /// way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sending {
-    /// Sent data was not acknowledged for at least this share.
+    /// The least share of the time for which sent data was unacknowledged.
     busy: f64,
-    /// Data that waited to be sent did not fit the peer's window for at least this share, and at most the next.
+    /// The least and the greatest share of the time for which data waited because it did not fit the peer's window.
     window: f64,
     window_at_most: f64,
     /// The share of the observed time that the path needs, at `rate`, for the bytes written.
     needed: f64,
     /// The rate at which data was acknowledged, bytes per second; 0: not known.
     rate: f64,
-    /// Answers prove a longer path that is a good part of the extra time.
+    /// Answers prove a longer path that has a good part of the extra time.
     is_longer: bool,
-    /// Round trips are as short as before, and no segment was lost: nothing queues on the path, so a server that takes data late looks the same.
+    /// Round trips are as short as before, and no segment was lost: nothing queues on the path. So a server that takes data late may make the
+    /// connection busy.
     pub is_clear: bool,
-    /// TCP spaces what it sends: some of it waits in this host's queueing discipline, whatever the path is like.
+    /// TCP paces what it sends: some of the data always waits in this host's queueing discipline, whatever the state of the path.
     pub is_paced: bool,
 }
 
@@ -131,7 +131,7 @@ impl Sending {
         self.is_longer || self.needed >= NEEDED
     }
 
-    /// Whether the path carried all that it can.
+    /// Whether the path was saturated.
     pub fn is_saturated(&self) -> bool {
         self.is_busy() && self.is_loaded()
     }
@@ -167,13 +167,13 @@ impl Sending {
     }
 }
 
-/// Whether answers prove a longer path that is a good part of the extra time.
+/// Whether answers prove a longer path that has a good part of the extra time.
 fn is_longer(scene: &Scene) -> bool {
     let extra = scene.mean(|event| event.phases.wire.saturating_sub(scene.normal(event).wire));
     scene.path.longer().and_then(|path| path.proven).is_some_and(|more| more as f64 >= extra * LONGER)
 }
 
-/// Whether round trips are as short as before, and nothing was sent again or came out of order. A path that carries all that it can queues or drops more.
+/// Whether round trips are as short as before, and no segment was retransmitted or arrived out of order. A saturated path queues or drops more.
 fn is_clear(scene: &Scene) -> bool {
     let trips = |events: &mut dyn Iterator<Item = &Event>| median(events.filter_map(round_trip).collect());
     let now = trips(&mut scene.judged.iter().copied());

@@ -1,5 +1,5 @@
-//! Judges requests that this host served for others: whether they waited for a thread, were executed late, or were sent late. What passed outside this
-//! host is not in their time, so neither the path nor a client is ever accused of it.
+//! Judges requests that this host served for its clients: whether they waited for a thread, were executed late, or were sent late. Their times
+//! include nothing that passed outside this host, so a verdict never blames the path or a client.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use crate::{
     units::{MS, counted, span},
 };
 
-/// At least so many requests before say what is normal.
+/// At least this many earlier requests show what is normal.
 const ENOUGH: usize = 8;
-/// Execution has become slow if it takes at least so many times what it took, and so much more, nanoseconds.
+/// Execution has become slow if it takes at least `TIMES` times as long as usual, and at least `MORE` nanoseconds longer.
 const TIMES: u64 = 2;
 const MORE: u64 = 10 * MS;
-/// The probability of a cause that this host has seen itself; without a known normal, it may always be so.
+/// The probability of a cause that this host has seen itself, with and without a known normal: without one, the time may be usual.
 const SEEN: f64 = 0.92;
 const WITHOUT_NORMAL: f64 = 0.82;
-/// Threads that execute a request for less than this, nanoseconds, are not why others wait: there are too few.
+/// If threads execute a request in less than this, nanoseconds, other requests wait because there are too few threads, not because execution is slow.
 const PROMPT: u64 = 30 * MS;
 
-/// What has become slow keeps the threads busy.
+/// The sentence for threads that slow execution keeps busy.
 pub(crate) const THREADS_BUSY: &str = "All threads were busy because each request took them so much longer.";
 
 /// Whether execution has become slow, by the time that it takes and the time that it usually takes, nanoseconds.
@@ -38,7 +38,7 @@ pub(super) fn are_served(events: &[Event]) -> bool {
     events.iter().any(|event| event.operation.level() == Level::Served)
 }
 
-/// Where requests were while they were on this host, nanoseconds on average.
+/// Where requests spent their time on this host, nanoseconds on average.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct OnServer {
     waited: u64,
@@ -47,7 +47,7 @@ struct OnServer {
 }
 
 impl OnServer {
-    /// `None` of none.
+    /// `None` without requests.
     fn mean<'a>(events: impl Iterator<Item = &'a Event>) -> Option<Self> {
         let (mut count, mut sums) = (0_u128, [0_u128; 3]);
         for event in events.filter(|event| event.phases.known()) {
@@ -61,7 +61,7 @@ impl OnServer {
         (count > 0).then_some(Self { waited, executed, sent })
     }
 
-    /// Of each part by itself, so that an earlier incident among them changes little. `None` of none.
+    /// The median of each part separately, so that an earlier incident among these requests changes little. `None` without requests.
     fn median(events: &[&Event]) -> Option<Self> {
         let known: Vec<_> = events.iter().map(|event| event.phases).filter(Phases::known).collect();
         let median = |of: fn(&Phases) -> u64| order::median(known.iter().map(of).collect());
@@ -85,7 +85,7 @@ impl OnServer {
     }
 }
 
-/// Judges slow requests. `around`: others that this host served.
+/// Judges slow requests. `around`: other requests that this host served.
 pub(super) fn verdict(slow: &[Event], around: &[Event]) -> Verdict {
     let Some(during) = OnServer::mean(slow.iter()) else {
         return Verdict::unknown("What the slow requests waited for on this host is not known.");

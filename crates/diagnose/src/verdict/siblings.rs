@@ -1,8 +1,8 @@
 //! Other connections of the same mount, to the same server, while one connection is slow.
 //!
 //! A client with several connections to one server (`nconnect` of NFS, channels of SMB) spreads its requests over them,
-//! whichever files these are for. So a slow server is slow on all of them. A router that has several paths to one
-//! server chooses by the ports (RFC 2992): one bad path delays some of the connections, and always the same.
+//! regardless of the files. So a slow server is slow on all connections. A router with several paths to one server
+//! chooses a path by the ports (RFC 2992): a bad path always delays the same connections, and spares the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use model::Event;
 use super::{history::answered, normals::roughly, scene::Scene};
 use crate::{order::median, units::span};
 
-/// Fewer operations say nothing of a connection.
+/// Fewer operations say nothing about a connection.
 const LEAST: usize = 5;
-/// A connection is slow throughout if at least this share of its operations is late; the others are spared if at most
-/// the next share is.
+/// A connection is slow throughout if at least the share `THROUGHOUT` of its operations is late. The other connections
+/// are spared if at most the share `SPARED` of theirs is late.
 const THROUGHOUT: f64 = 0.8;
 const SPARED: f64 = 0.1;
 
@@ -28,7 +28,7 @@ pub(super) struct SparedSiblings {
 }
 
 impl SparedSiblings {
-    /// `around`: operations of all connections. `None` if there are no others, or they were late, too.
+    /// `around`: operations of all connections. `None` if there are no other connections, or if they were late, too.
     pub fn of(scene: &Scene, around: &[Event]) -> Option<Self> {
         let kinds: BTreeSet<_> = scene.judged.iter().map(|event| roughly(event)).collect();
         let here = scene.slowest;

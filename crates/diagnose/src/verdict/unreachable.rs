@@ -1,26 +1,25 @@
-//! What ICMP errors mean for a verdict (`TCP_UNREACHABLE`, docs/connections.md): segments did not get through, and who
-//! says so knows more than this host. The server's own host is there, and refuses. A router's filter, or a router without
-//! a route, is the path. A router that cannot reach the server's host has the last link before it: the host may be gone
-//! or that link cut.
+//! What ICMP errors mean for a verdict (`TCP_UNREACHABLE`, docs/connections.md): segments did not get through, and the sender of the error knows more
+//! than this host. If the server's own host sent the error, that host is up and refuses. If a router's filter or a router without a route sent the
+//! error, the path is at fault. A router that cannot reach the server's host is the last one before it: the host may be gone, or the last link cut.
 
 use model::Cause;
 
 use super::conclude::{Candidate, UNREACHABLE};
 
-/// The probability that the server's host refuses, or the path, if the sender of an ICMP error says so: a middlebox may
-/// speak in another's name.
+/// The probability that the server's host refuses, or that the path is at fault, if the sender of an ICMP error says so: a middlebox may send an
+/// error in another host's name.
 const SURE_OF_SERVER: f64 = 0.86;
 const SURE_OF_PATH: f64 = 0.86;
 /// The probability that this host's own filter refuses, if it says so itself.
 const SURE_OF_OWN: f64 = 0.88;
 
-/// Status names begin with this if the server's own address sent the error, or this host's.
+/// Prefixes of status names: the server's own address sent the error, or this host did.
 const SERVER: &str = "SERVER_";
 const OWN: &str = "OWN_";
 const HOST: &str = "HOST_UNREACHABLE";
 
-/// Whether an error with this status name says something of the way. That the next hop of this host does not answer is what is
-/// seen of a host that is gone and of a path that is cut at the next hop: other evidence tells more.
+/// Whether an error with this status name tells anything about the path. If this host reports that its next hop does not answer, a host may be gone,
+/// or the path may be cut at the next hop: other evidence tells more.
 pub(super) fn tells(status: &str) -> bool {
     status.strip_prefix(OWN) != Some(HOST)
 }
@@ -37,7 +36,7 @@ pub(super) fn candidates(status: &str) -> Vec<Candidate> {
     }
 }
 
-/// The sentence about errors with this status name. `errors`: how many, in words. `sender`: of one of them.
+/// The sentence about errors with this status name. `errors`: their number, in words. `sender`: the sender of one of them.
 pub(super) fn sentence(status: &str, errors: &str, sender: Option<&str>) -> String {
     let code = status.trim_start_matches(SERVER).trim_start_matches(OWN);
     let by = sender.map_or_else(|| "by another host".to_owned(), |sender| format!("by {sender}"));

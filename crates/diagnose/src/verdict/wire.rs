@@ -23,7 +23,7 @@
 //!   then all of the wire time may be the network's.
 //!
 //! Where nothing is known, the bounds are zero and all of the wire time. Such operations are taken to be like the
-//! others if the others have most of the time; else the verdict is unknown.
+//! operations with evidence if these have most of the time; else the verdict is unknown.
 
 use model::{Cause, Direction, Event, Layer, Nanos, Operation, SendTiming};
 
@@ -85,7 +85,7 @@ pub(super) struct WireSplit {
     loses: bool,
     /// Lost segments of answers explain most of the time.
     loses_answers: bool,
-    /// What TCP counted of what it sent.
+    /// What TCP counted while it sent.
     sending: Option<Sending>,
     /// Most operations of the slow kinds were not late meanwhile.
     comes_and_goes: bool,
@@ -143,7 +143,8 @@ impl WireSplit {
             }
             if let Some(sending) = split.sending {
                 if sending.is_saturated() {
-                    // Of a read, only the small request goes to the server, so a busy way there proves nothing for it.
+                    // Only the small request of a read goes to the server, so a busy way to the server proves nothing
+                    // about a read.
                     high = high.max(sending.busy_part(excess));
                     let is_written = event.operation.direction() == Some(Direction::Written);
                     low = if is_written && !sending.is_clear { low.max(sending.busy_part(excess)) } else { low };
@@ -184,19 +185,19 @@ impl WireSplit {
     pub fn layer(&self) -> (Layer, f64) {
         let (network, server) = self.shares();
         let said = 1.0 - self.unsaid as f64 / self.excess.max(1) as f64;
-        // A fault that comes and goes may be in the path, in this host's queue or in the server's host, and few round
-        // trips are measured during it.
+        // A fault that comes and goes may be in the path, in this host's queue or in the server's host. Few round trips
+        // are measured during such a fault.
         let enough = if self.comes_and_goes { DOMINANT } else { HALF };
         match (network >= HALF, server >= enough) {
             (true, false) => (Layer::Network, network * said),
-            // A longer path is one fault. That it explains more than is proved is likelier than a second fault of the
-            // server.
+            // A longer path is one fault. It is likelier to explain more than is proved than to coincide with a second
+            // fault, of the server.
             (false, _) if self.longer_path().is_some() && network >= WORTH_A_FAULT => (Layer::Network, HALF),
             (false, true) => (Layer::Server, server * said),
-            // Likewise a path that answers fill: nothing tells how long each of them took to pass it.
+            // The same holds for a path that answers fill: how long each answer took to pass it is not known.
             (false, false) if self.may_be_filled() => (Layer::Network, HALF),
-            // Likewise, a server that is slow for certain is likelier to have all of the time than to be slow while the
-            // same path takes one round trip more.
+            // A server that is slow for certain is likelier to have all of the time than to be slow while the same path
+            // takes one round trip more.
             _ if self.is_certainly_late() && server >= WORTH_A_FAULT => (Layer::Server, HALF),
             _ => (Layer::Unknown, 0.0),
         }
@@ -219,8 +220,8 @@ impl WireSplit {
         (self.layer().0 != Layer::Unknown).then(|| self.network / self.operations.max(1) as f64 / 1e6)
     }
 
-    /// Whether retransmissions are most of the evidence against the network. If most round trips were long on a saturated
-    /// path, the server's host was there.
+    /// Whether retransmissions are most of the evidence against the network. If most round trips were long on a
+    /// saturated path, the server's host was up.
     pub fn by_retransmission(&self) -> bool {
         let is_there = self.is_saturated() && self.round_trip_is_longer_by(2 * ACK_DELAY);
         !self.is_lossy() && !is_there && self.by_retransmission > self.low / 2

@@ -15,25 +15,25 @@ use crate::{
     units::{MS, SECOND, counted, span},
 };
 
-/// The share of the looks that say anything which must agree, and the share of all looks that must say anything.
+/// The share of the conclusive looks that must agree, and the share of all looks that must be conclusive.
 const AGREE: f64 = 0.8;
 const SAY: f64 = 0.2;
-/// What a lone look is worth. Several are worth more: see [`by_count`].
+/// The probability from a single look. Several looks are worth more: see [`by_count`].
 const LONE: f64 = 0.7;
-/// One that shows a wait of at least this is not lone: it tells of all that time, nanoseconds.
+/// A single look that shows a wait of at least this, nanoseconds, counts as several, since it covers all of that time.
 const LONG: Nanos = SECOND;
-/// The probability that is shared among what looks show that do not agree.
+/// The probability that is divided among the causes if the looks do not agree.
 const UNDECIDED: f64 = 0.75;
-/// The server's part of it, if an answer may have come: servers hang more often than daemons do.
+/// The server's part of this probability if an answer may have come: servers hang more often than daemons do.
 const SERVER_OR_DAEMON: f64 = 0.45;
-/// So many looks at answers that nobody had read show that the daemon is late with them.
+/// At least this many looks at unread answers show that the daemon reads answers late.
 const UNREAD: usize = 3;
 /// A thread lacks a CPU if it waits for one for at least this share of the time.
 const NO_CPU: f64 = 0.5;
 
-/// Retransmissions that are as many as this share of the slow requests may explain them.
+/// Retransmissions may explain the slow requests if their number is at least this share of the number of requests.
 const EXPLAIN: f64 = 0.5;
-/// ... and if fewer than this share, they explain none.
+/// ... and explain none of them if it is less than this share.
 const NO_LOSS: f64 = 0.1;
 
 /// What is known of the slow requests themselves.
@@ -43,20 +43,20 @@ pub(super) struct SlowRequests {
     pub count: u64,
     /// How long the daemon took for one on average, nanoseconds.
     pub wire: Nanos,
-    /// The share of requests of the same kinds meanwhile that a server answered fast.
+    /// The share of requests of the same kinds that a server answered fast meanwhile.
     pub fast: f64,
-    /// Whether nothing else was answered meanwhile, if requests are in flight; else `None`.
+    /// For requests in flight, whether no other request was answered meanwhile; else `None`.
     pub silent: Option<bool>,
 }
 
 impl SlowRequests {
-    /// What a server that has these requests suffers from: it is slow, or nothing at all comes from it.
+    /// The fault of a server that has not answered these requests: it is slow, or frozen if it answers nothing at all.
     fn unanswered(self) -> Cause {
         if self.silent == Some(true) { Cause::Frozen } else { Cause::SlowServer }
     }
 }
 
-/// The looks during slow requests, and how many showed what.
+/// The looks during slow requests, and how many of them showed each state.
 pub(super) struct LookEvidence<'a> {
     sights: &'a [DaemonSight],
     waiting: Vec<WaitedFor>,
@@ -89,7 +89,7 @@ impl<'a> LookEvidence<'a> {
         because.push(self.sentence());
         because.extend(self.connection_sentence());
         let decisive = self.server + self.acknowledgement + self.sent_again + self.reader + self.not_sent;
-        // That the server has the request contradicts none of those that leave that open.
+        // A look that leaves open whether the server or the daemon has the request does not contradict that the server has it.
         let say = decisive + if self.server > 0 { self.server_or_daemon } else { 0 };
         let is_most = |count: usize| {
             count > 0 && count as f64 >= decisive as f64 * AGREE && say as f64 >= self.sights.len() as f64 * SAY
@@ -128,13 +128,13 @@ impl<'a> LookEvidence<'a> {
         ]
     }
 
-    /// Segments were lost often enough to explain the slow requests. A server that has acknowledged a request has perhaps answered it.
+    /// The cause if segments were lost often enough to explain the slow requests. A server that has acknowledged a request may have answered it.
     fn of_loss(&self, slow: SlowRequests, because: &mut Vec<String>) -> Option<Vec<Candidate>> {
         let is_lossy = |one: &DaemonConnection| one.resent > one.needless || one.out_of_order > 0;
         let lossy = || self.sights.iter().filter(|sight| sight.look.tcp.iter().any(is_lossy));
         let answered = lossy().filter(|sight| sight.look.tcp.iter().any(|one| one.received > 0)).count();
         let times = lossy().count();
-        // All but the last: its answer may be under way.
+        // All looks but the last must show answers: the last answer may be under way.
         if times < LOSSES || answered + 1 < LOSSES || (self.lost() as f64) < slow.count as f64 * EXPLAIN {
             return None;
         }
@@ -149,8 +149,8 @@ impl<'a> LookEvidence<'a> {
         self.connections().map(|one| u64::from(one.resent) + u64::from(one.out_of_order)).sum()
     }
 
-    /// Answers lay in the socket, and a thread that could have taken them had no CPU. Such a daemon also stops in the middle of a request: the server
-    /// acknowledges what it has of it, and waits for the rest. So these looks tell of no slow server.
+    /// Answers lay in the socket, and a thread that could have read them had no CPU. Such a daemon also stops in the middle of sending a request: the
+    /// server acknowledges the first part, and waits for the rest. So these looks are no evidence of a slow server.
     fn of_starved(&self, because: &mut Vec<String>) -> Option<Vec<Candidate>> {
         if self.reader < UNREAD || (self.reader as f64) < self.sights.len() as f64 * SAY || !self.has_no_cpu() {
             return None;
@@ -161,7 +161,7 @@ impl<'a> LookEvidence<'a> {
         Some(vec![(Cause::NoCpu, likely), (Cause::SlowServer, (1.0 - likely) / 2.0)])
     }
 
-    /// All that was sent has been acknowledged, and no answer has come.
+    /// All sent data was acknowledged, and no answer has arrived.
     fn of_server(&self, slow: SlowRequests, because: &mut Vec<String>) -> Vec<Candidate> {
         if self.has_no_cpu() {
             because.push(self.no_cpu_sentence());
@@ -200,7 +200,7 @@ impl<'a> LookEvidence<'a> {
         vec![(slow.unanswered(), likely), (Cause::NoPath, (1.0 - likely) / 2.0)]
     }
 
-    /// Data is not acknowledged.
+    /// Sent data was not acknowledged.
     fn of_network(&self, wire: Nanos, because: &mut Vec<String>) -> Vec<Candidate> {
         if let Some(candidates) = self.of_own_queue(because) {
             return candidates;
@@ -211,7 +211,7 @@ impl<'a> LookEvidence<'a> {
                  cannot tell which.".to_owned());
             return UNREACHABLE.to_vec();
         }
-        // A path that becomes longer has TCP send again once, before it has measured the round trip (RFC 6298, 5.5).
+        // When a path becomes longer, TCP retransmits once before it has measured the new round trip (RFC 6298, 5.5).
         if self.sent_again as f64 > (self.acknowledgement + self.sent_again) as f64 * (1.0 - AGREE) {
             return vec![(Cause::Loss, 0.55), (Cause::HostGone, 0.25)];
         }
@@ -240,8 +240,8 @@ impl<'a> LookEvidence<'a> {
         vec![(Cause::LongerPath, likely), (Cause::SlowServer, (1.0 - likely) / 2.0)]
     }
 
-    /// Packets waited in this host's own queueing discipline whenever data was not acknowledged. It is empty else, as a look takes but a
-    /// moment.
+    /// Packets waited in this host's own queueing discipline whenever data was not acknowledged. Otherwise a look finds the queueing discipline
+    /// empty, since a look takes only a moment.
     fn of_own_queue(&self, because: &mut Vec<String>) -> Option<Vec<Candidate>> {
         let is_late = |waiting: WaitedFor| matches!(waiting, WaitedFor::Acknowledgement | WaitedFor::SentAgain);
         let late: Vec<_> = self.sights.iter().zip(&self.waiting).filter(|(_, waiting)| is_late(**waiting)).collect();
@@ -258,7 +258,7 @@ impl<'a> LookEvidence<'a> {
         Some(vec![(Cause::OwnQueue, likely), (Cause::LongerPath, (1.0 - likely) / 2.0)])
     }
 
-    /// Nothing was sent since the requests were asked, or what came was not read.
+    /// Nothing was sent since the slow requests began, or data that arrived was not read.
     fn of_daemon(&self, because: &mut Vec<String>) -> Vec<Candidate> {
         if self.has_no_cpu() {
             because.push(self.no_cpu_sentence());
@@ -289,7 +289,7 @@ impl<'a> LookEvidence<'a> {
         self.connections().all(|one| one.peer.is_some_and(|peer| peer.ip().is_loopback()))
     }
 
-    /// Whether what was sent went over connections whose round trip is known.
+    /// Whether the round trip of any of the daemon's connections is known.
     fn knows_round_trip(&self) -> bool {
         self.connections().any(|one| one.min_rtt_us > 0)
     }
@@ -367,7 +367,7 @@ fn cpu_wait<'l>(looks: impl Iterator<Item = &'l Arc<DaemonLook>>) -> (Nanos, Nan
     looks.fold((0, 0), |(waited, all), look| (waited + look.no_cpu.min(look.since), all + look.since))
 }
 
-/// What so many looks that agree are worth.
+/// The probability from this many looks that agree.
 fn by_count(count: usize) -> f64 {
     match count {
         0 => 0.0,

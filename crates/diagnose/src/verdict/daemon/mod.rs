@@ -1,5 +1,5 @@
-//! Judges requests to the daemon of a FUSE file system. What the kernel shows of them ends at the daemon; looks at its threads and TCP
-//! connections tell whether it can wait for a server at all, and what it waits for.
+//! Judges requests to the daemon of a FUSE file system. The kernel shows these requests only as far as the daemon. Looks at the daemon's threads and
+//! TCP connections tell whether the daemon can wait for a server at all, and what it waits for.
 
 mod evidence;
 mod sight;
@@ -19,11 +19,12 @@ use sight::{DaemonSight, looks, us};
 
 /// The probability that the daemon itself is late, if it has no connection that it could wait for.
 const WITHOUT_CONNECTION: f64 = 0.88;
-/// ... if it, or a helper through which it talks, is stopped.
+/// ... if the daemon is stopped, or a helper through which it talks to its server.
 const STOPPED: f64 = 0.95;
-/// ... if only one look says so.
+/// ... if only one look shows that it is stopped.
 const STOPPED_ONCE: f64 = 0.85;
-/// ... that it is gone, if requests end without an answer since the connection to it is aborted. `umount -f` aborts it, too.
+/// The probability that the daemon is gone if requests ended without an answer because its connection was aborted. `umount -f` aborts the connection,
+/// too.
 const GONE: f64 = 0.85;
 /// The probability that requesters were late, if most of the time passed after the answers.
 const DELIVERED: f64 = 0.8;
@@ -33,7 +34,7 @@ pub(super) fn is_served(operation: Operation) -> bool {
     operation.level() == Level::Daemon
 }
 
-/// Judges slow requests. `around`: what may have a look, too.
+/// Judges slow requests. `around`: other operations, which may carry looks, too.
 pub(super) fn verdict(scene: &Scene, slow: &[Event], around: &[Event]) -> Verdict {
     let mean = |time: fn(&Event) -> u64| scene.mean(time) as u64;
     let (queue, wire, deliver) =
@@ -55,7 +56,7 @@ pub(super) fn verdict(scene: &Scene, slow: &[Event], around: &[Event]) -> Verdic
     }
     let events = slow.iter().chain(around).filter(|event| event.mount == scene.slowest.mount);
     let looks = looks(events.clone());
-    // What was slow before, and is over, may have waited for something else.
+    // Requests that ended before the slow requests began may have waited for something else.
     let from = began(scene);
     let sights = DaemonSight::all(&looks, events.filter(|event| event.end() > from));
     let candidates = {
@@ -65,7 +66,7 @@ pub(super) fn verdict(scene: &Scene, slow: &[Event], around: &[Event]) -> Verdic
     conclude(candidates, because, phases)
 }
 
-/// Judges requests in flight. `answers`: how many others the same daemon answered meanwhile.
+/// Judges requests in flight. `answers`: how many other requests the same daemon answered meanwhile.
 pub(super) fn of_stalls(oldest: &Event, around: &[Event], answers: u64, mut because: Vec<String>) -> Verdict {
     because.push(if answers == 0 {
         "Since then, this daemon has answered no other request.".to_owned()
@@ -99,7 +100,7 @@ pub(super) fn of_errors(failed: &[Event], mut because: Vec<String>) -> Verdict {
     Verdict { because, ..Verdict::unknown("") }
 }
 
-/// When the first of the slow requests was asked.
+/// When the first of the slow requests began.
 fn began(scene: &Scene) -> Nanos {
     scene.judged.iter().map(|event| event.start).min().unwrap_or(0)
 }
@@ -108,8 +109,8 @@ fn began(scene: &Scene) -> Nanos {
 const ABORTED: u32 = 103;
 const NOT_CONNECTED: u32 = 107;
 
-/// The share of requests of the same kinds as slow ones that were fast meanwhile. Those that took less than any round trip to the server were
-/// answered by the daemon itself, and do not count.
+/// The share of requests of the same kinds as the slow ones that were fast meanwhile. Requests that took less than any round trip to the server do
+/// not count: the daemon answered them itself.
 fn fast_share(scene: &Scene, sights: &[DaemonSight]) -> f64 {
     let trips = sights.iter().flat_map(|sight| &sight.look.tcp).map(|one| us(one.min_rtt_us)).filter(|trip| *trip > 0);
     let least = trips.min().unwrap_or(0);
@@ -124,14 +125,14 @@ fn fast_share(scene: &Scene, sights: &[DaemonSight]) -> f64 {
     f64::from(fast) / f64::from(all.max(1))
 }
 
-/// `looks`: all of them; `sights`: those at which a slow request was under way, which count if there are any. The rest is as in [`LookEvidence::candidates`].
+/// `looks`: all looks. `sights`: the looks during a slow request; if there are any, only these count. For the rest see [`LookEvidence::candidates`].
 fn candidates(
     looks: &[Arc<DaemonLook>],
     sights: &[DaemonSight],
     slow: SlowRequests,
     because: &mut Vec<String>,
 ) -> Vec<Candidate> {
-    // One that is between two connections had one before.
+    // All looks count here: a daemon that is between two connections had one before.
     let had_none = looks.iter().all(|look| look.connections == 0 && look.other_sockets == 0);
     let during: Vec<_> = sights.iter().map(|sight| Arc::clone(&sight.look)).collect();
     let looks = if during.is_empty() { looks } else { &during };

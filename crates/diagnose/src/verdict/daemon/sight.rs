@@ -1,10 +1,10 @@
 //! What one look at a FUSE daemon shows of the slow requests that were under way then.
 //!
-//! The kernel tells when data was last sent to the server, when data last came, and when an acknowledgement did. A request that was sent and
-//! acknowledged, and after which nothing came, waits at the server. A request that is not acknowledged for longer than a peer may delay that
-//! is on the network. These times are counted in the kernel's ticks of 1 to 10 ms, and a request often follows an answer within one. Then
-//! acknowledgements tell which of both was last: the peer's, if it came by itself later; and this host's. If this host sent none by itself, the last
-//! answer was acknowledged by a request that went after it.
+//! The kernel tells when data was last sent to the server, when data last arrived, and when an acknowledgement last arrived. If a request was sent
+//! and acknowledged, and nothing arrived after it, it waits at the server. If a request stays unacknowledged for longer than a peer may delay an
+//! acknowledgement, it is on the network. The kernel counts these times in ticks of 1 to 10 ms, and a request often follows an answer within one
+//! tick. Then acknowledgements tell which of the two was last. The request was last if the peer acknowledged it later by a separate segment. It was
+//! also last if this host sent no separate acknowledgement: then the request carried the acknowledgement of the last answer.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -13,10 +13,11 @@ use model::{DaemonConnection, DaemonLook, Detail, Event, Nanos};
 use super::super::{history::ACK_DELAY, scene::JIFFY};
 use crate::units::MS;
 
-/// A look is a little later than what it is told to, nanoseconds. A later one may have come after a request that has returned meanwhile.
+/// A look comes a little after the event that reports a request in flight: at most this, nanoseconds. By the time of a later look, the request may
+/// have returned.
 const TOLD_WITHIN: u64 = 100 * MS;
 
-/// A look, and since when the oldest of the slow requests that were under way then had been asked.
+/// A look, and when the oldest of the slow requests that were under way then began.
 pub(super) struct DaemonSight {
     pub look: Arc<DaemonLook>,
     pub asked: Nanos,
@@ -24,20 +25,20 @@ pub(super) struct DaemonSight {
     pub answered: Option<Nanos>,
 }
 
-/// What the daemon's connections did at a look.
+/// What the daemon waited for, as its connections show at a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitedFor {
-    /// The server has had a request, and has not answered, for at least so long, nanoseconds.
+    /// The server has had a request, and has not answered it, for at least this long, nanoseconds.
     Server(u64),
-    /// Data is not acknowledged for longer than a peer delays that.
+    /// Data has not been acknowledged for longer than a peer delays an acknowledgement.
     Acknowledgement,
-    /// Data was sent again, and is not acknowledged.
+    /// Data was sent again, and has not been acknowledged.
     SentAgain,
-    /// What came from the server was not read.
+    /// Data that arrived from the server has not been read.
     Reader,
-    /// Nothing has been sent, and nothing has come, since the request was asked.
+    /// Nothing was sent and nothing arrived since the slow request began.
     NotSent,
-    /// The server has had a request, and data came in the same tick of the clock: perhaps its answer.
+    /// The server has had a request, and data that may be its answer arrived in the same clock tick.
     ServerOrDaemon,
     /// None of these.
     Unclear,
@@ -62,7 +63,7 @@ impl DaemonSight {
         looks.iter().filter_map(sight).collect()
     }
 
-    /// What was waited for.
+    /// What the daemon waited for at this look.
     pub fn waiting(&self) -> WaitedFor {
         let connections = &self.look.tcp;
         if connections.iter().any(|one| one.unacknowledged > 0 && one.resending > 0) {
@@ -96,14 +97,14 @@ impl DaemonSight {
         }
     }
 
-    /// For how long the server has had, for certain, what was sent on this connection since the request was asked; `None` if it is not sure
-    /// that it has, or if it has answered.
+    /// For how long the server has certainly had what was sent on this connection since the request began, nanoseconds; `None` if the server may not
+    /// have it, or may have answered.
     fn waits_for_server(&self, one: &DaemonConnection) -> Option<u64> {
         let (sent, received, acknowledged) = (ago(one.sent_ms), ago(one.received_ms), ago(one.acknowledged_ms));
         let came_by_itself = acknowledged.saturating_add(JIFFY) < sent;
         let is_due = received > us(one.rtt_us).saturating_add(ACK_DELAY).saturating_add(JIFFY);
         let went_with_request = one.acks == Some(0) && is_due;
-        // Several were sent together: what came then is the answer to another, which the daemon passed on at once.
+        // Several requests were sent together: the data that arrived then is the answer to another one, which the daemon passed on at once.
         let is_of_another = self.answered.is_some_and(|answered| {
             answered <= received.saturating_add(JIFFY) && received <= answered.saturating_add(2 * JIFFY)
         });
@@ -115,25 +116,25 @@ impl DaemonSight {
         (self.was_asked(one) && is_last).then_some(acknowledged.min(self.since()))
     }
 
-    /// Whether all that was sent on this connection since the request was asked has come to the server, and all that came was read.
+    /// Whether data was sent on this connection since the request began, all of it has come to the server, and all data that arrived was read.
     fn was_asked(&self, one: &DaemonConnection) -> bool {
-        // Where segments were sent again, the answer may have been sent, and lost.
+        // After a retransmission, an answer may have been sent and lost.
         let is_whole = one.unacknowledged == 0 && one.unsent == 0 && one.unread == 0 && one.resent == 0;
         is_whole && ago(one.sent_ms) <= self.since().saturating_add(JIFFY)
     }
 
-    /// How long before the look the request had been asked, nanoseconds.
+    /// How long before the look the request began, nanoseconds.
     fn since(&self) -> u64 {
         self.look.at.saturating_sub(self.asked)
     }
 }
 
-/// Whether the round trip is longer than the least of late by more than a peer may delay an acknowledgement.
+/// Whether the round trip exceeds its recent minimum by more than a peer may delay an acknowledgement.
 pub(super) fn is_far(one: &DaemonConnection) -> bool {
     one.min_rtt_us > 0 && us(one.rtt_us) > us(one.min_rtt_us).saturating_add(ACK_DELAY)
 }
 
-/// Every look once, newest first.
+/// All looks, each once, newest first.
 pub(super) fn looks<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<Arc<DaemonLook>> {
     let look = |event: &Event| if let Detail::Fuse(fuse) = &event.detail { fuse.look.clone() } else { None };
     let mut looks: Vec<_> = events.filter_map(look).collect();
