@@ -155,7 +155,7 @@ fn verdict(material: &Material<'_>) -> EndsVerdict {
     because.push(sentence(times));
     because.extend(usual.map(|usual| format!("Usually: {}", figures(&usual))));
     if coverage < TOO_FEW {
-        because.push("These are too few to stand for the others.".to_owned());
+        because.push("That is too few to judge the whole incident.".to_owned());
         return EndsVerdict { because, ..EndsVerdict::default() };
     }
     let extra = times.less(usual.unwrap_or_default());
@@ -201,7 +201,7 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
     let mut doubts = Vec::new();
     let found = joined.len() as u64;
     if coverage < SUFFICIENT || found < LEAST {
-        doubts.push("Too few of them were found for a proof.".to_owned());
+        doubts.push("Too few of the incident's requests were found at the server for a proof.".to_owned());
     }
     if client.version != server.version {
         doubts.push("The two ends ran different versions of Plumbline, so nothing is proven.".to_owned());
@@ -217,7 +217,7 @@ fn doubts(material: &Material<'_>, layer: Layer, coverage: f64) -> Vec<String> {
     let kept = times.held.saturating_add(times.unread);
     if kept as f64 > times.network as f64 * KEPT {
         doubts.push(format!(
-            "The client itself kept the requests or their answers for {}: after it had begun to send, or before it read the answers.",
+            "The client itself delayed the requests or their answers by {}: in its send queues, or unread in its socket.",
             span(kept)
         ));
     }
@@ -267,7 +267,7 @@ fn sentence(times: &EndsTimes) -> String {
 
 fn figures(times: &EndsTimes) -> String {
     format!(
-        "{} on the client, {} between the two, and {} on the server ({} until a thread had it, {} until it was executed, {} until it was sent).",
+        "{} on the client, {} on the network, and {} on the server ({} until a thread took it, {} until it was executed, {} until the answer was sent).",
         span(times.client()),
         span(times.network),
         span(times.server()),

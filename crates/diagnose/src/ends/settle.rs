@@ -65,7 +65,7 @@ impl BothSides {
         own.because.retain(|sentence| !sentence.starts_with(SAID));
         if self.verdict.proven {
             let mut both = self.verdict.clone();
-            both.because.push(format!("This host says by itself: {}.", short(&own)));
+            both.because.push(format!("This host's own verdict: {}.", short(&own)));
             (incident.verdict, incident.own_verdict) = (both, Some(own));
         } else {
             let why = self.verdict.because.join(" ");
@@ -118,7 +118,7 @@ mod tests {
         let once = settled(incident(Layer::Network), both.clone());
         assert_eq!((once.verdict.layer, once.verdict.proven, once.verdict.cause), (Layer::Server, true, both.cause));
         assert_eq!(once.own_verdict, Some(verdict(Layer::Network, 0.85, false)));
-        assert_eq!(once.verdict.because.last().unwrap(), "This host says by itself: network (85 % sure).");
+        assert_eq!(once.verdict.because.last().unwrap(), "This host's own verdict: network (85 % sure).");
         assert_eq!(settled(once.clone(), both), once, "asked again, with the same answer");
     }
 

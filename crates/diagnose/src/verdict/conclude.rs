@@ -18,7 +18,7 @@ pub(super) type Candidate = (Cause, f64);
 pub(super) const UNREACHABLE: [Candidate; 2] = [(Cause::NoPath, 0.5), (Cause::HostGone, 0.5)];
 
 /// The sentence about a program of this host that passes requests on.
-const PASSED_ON: &str = "The requests go to another program of this host, which passes them on. Its own connection to the server is not seen.";
+const PASSED_ON: &str = "The requests go to another program of this host, which forwards them. Plumbline does not see that program's connection to the server.";
 
 /// If a program of this host passes requests on, shares the probability of the server and the path with that program, since the observed connection
 /// ends there. A cause that only the server's own answer can show stays with the server.

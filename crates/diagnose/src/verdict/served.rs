@@ -26,7 +26,8 @@ const WITHOUT_NORMAL: f64 = 0.82;
 const PROMPT: u64 = 30 * MS;
 
 /// The sentence for threads that slow execution keeps busy.
-pub(crate) const THREADS_BUSY: &str = "All threads were busy because each request took them so much longer.";
+pub(crate) const THREADS_BUSY: &str =
+    "All threads were busy because each request took much longer than usual to execute.";
 
 /// Whether execution has become slow, by the time that it takes and the time that it usually takes, nanoseconds.
 pub(crate) fn became_slow(executed: u64, usual: u64) -> bool {

@@ -47,7 +47,7 @@ pub fn run(arguments: &ProveArguments) -> Result<ExitCode> {
     let is_whole = prove::run(stop, &choice, &mut |said| printer.print(said, arguments.json))?;
     printer.finish(arguments.json)?;
     if !is_whole {
-        bail!("it was ended early; what it had made is gone");
+        bail!("stopped early; its mounts and namespaces were removed");
     }
     Ok(if printer.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -96,7 +96,7 @@ impl RecordingSession {
         let all_filesystems = arguments.all_filesystems || config.all_filesystems;
         watch
             .set_filter(&Filter { all_filesystems, ..rules.filter() })
-            .context("cannot tell the kernel side what to report")?;
+            .context("cannot set the filter of the BPF programs")?;
         let command = arguments.command.iter().map(|word| printable(word.as_encoded_bytes())).collect();
         let limit = Limit((arguments.max_size * 1_048_576.0) as u64);
         let header = recording_header(config, command);

@@ -174,7 +174,11 @@ impl Peers {
         (incident.last, incident.asked, incident.is_due) = (now, incident.asked + 1, false);
         if !asker.ask(PeerQuestion { incident: id.clone(), at: incident.at.clone(), seconds }) {
             self.asked.failed(1);
-            tracing::warn!(incident = id.as_str(), "peers: {} is not asked: others have not answered yet", incident.at);
+            tracing::warn!(
+                incident = id.as_str(),
+                "peers: {} is not asked: too many questions to other servers are waiting",
+                incident.at
+            );
         }
     }
 }

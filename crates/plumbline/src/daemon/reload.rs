@@ -107,7 +107,7 @@ impl Daemon {
             wake_bytes: u64::from(RING_BYTES / 2),
             ..self.detection.rules().filter()
         };
-        self.source.watch_mut().set_filter(&filter).context("cannot tell the kernel side what to report")
+        self.source.watch_mut().set_filter(&filter).context("cannot set the filter of the BPF programs")
     }
 }
 

@@ -103,7 +103,7 @@ impl ActiveRules {
             changes.extend(rule.watch.close(now, dropped, &Meanwhile { finished, ..*meanwhile }, sequence));
             if let Some(fault) = rule.watch.fault() {
                 tracing::warn!(
-                    "the rule {}: {fault}; such a result does not count, and is told once",
+                    "the rule {}: {fault}; such results are ignored, and logged once",
                     rule.configured.rule.name()
                 );
             }

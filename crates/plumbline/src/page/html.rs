@@ -28,6 +28,7 @@ pub fn page(material: &mut PageMaterial, names: NamesShown) -> String {
                 h1 { (headline::sentence(incident, normal)) }
                 (headline::state(incident))
                 (headline::verdict(incident))
+                (parts(&incident.also))
                 (timeline)
                 (phases::markup(&incident.verdict.phases_ms))
                 (because(&incident.verdict.because))
@@ -52,6 +53,13 @@ fn because(because: &[String]) -> Markup {
     }
 }
 
+/// What other rules saw of it.
+fn parts(also: &[String]) -> Markup {
+    html! {
+        @if !also.is_empty() { p { "Part of this incident:" } ul { @for part in also.iter().take(50) { li { (part) } } } }
+    }
+}
+
 fn about(incident: &Incident) -> Markup {
     let Incident { id, anomaly, host, .. } = incident;
     let noticed = if anomaly.observed.is_empty() { "–" } else { &anomaly.observed };
@@ -73,7 +81,6 @@ fn about(incident: &Incident) -> Markup {
             @for (name, text) in rows.iter().filter(|(_, text)| !text.is_empty()) { tr { th { (name) } td { (text) } } }
             @for (key, value) in incident.labels.iter().take(50) { tr { th { "Label" } td { (key) ": " (value) } } }
             tr { th { "Losses" } td { (losses::sentences(&incident.losses).join(" ")) } }
-            @for also in incident.also.iter().take(50) { tr { th { "Part of this incident" } td { (also) } } }
         }
     }
 }

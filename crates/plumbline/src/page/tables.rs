@@ -89,7 +89,7 @@ pub fn waited(waited: &[Waited]) -> Markup {
                         @for (depth, name) in stack.iter().take(FRAMES).enumerate() { @if depth > 0 { " ← " } code { (name) } }
                         @if stack.len() > FRAMES { " ← …" }
                     }
-                    td.n { (format!("{:.0} %", share * 100.0)) } td.n { (of_ms(*longest_ms)) }
+                    td.n { (format!("{:.0} %", share * 100.0)) } td.n { (or_dash(*longest_ms)) }
                 }
             }
         } }
@@ -98,6 +98,11 @@ pub fn waited(waited: &[Waited]) -> Markup {
             code { "stacks.folded" } " has the complete stacks."
         }
     }
+}
+
+/// A duration; a dash for none: a thread that was seen once, or an event of a connection.
+fn or_dash(ms: f64) -> String {
+    if ms > 0.0 { of_ms(ms) } else { "–".to_owned() }
 }
 
 /// The operations, mounts, processes and files with the most slow time.
@@ -141,7 +146,7 @@ fn ranking(title: &str, columns: &[&str], rows: impl ExactSizeIterator<Item = (V
         div.wide { table {
             tr { @for column in columns { th { (column) } } th.n { "slow" } th.n { "altogether" } }
             @for (cells, share) in rows.take(ROWS) {
-                tr { @for cell in cells { td { (cell) } } td.n { (grouped(share.count)) } td.n { (of_ms(share.total_ms)) } }
+                tr { @for cell in cells { td { (cell) } } td.n { (grouped(share.count)) } td.n { (or_dash(share.total_ms)) } }
             }
         } }
     }

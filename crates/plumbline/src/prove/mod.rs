@@ -71,7 +71,7 @@ pub fn run(stop: SignalFd, choice: &ProveSelection, report: &mut dyn FnMut(Said<
     faults.retain(|fault| choice.only.is_empty() || choice.only.iter().any(|words| fault.name.contains(words)));
     if faults.is_empty() {
         let without = bed.missing.iter().map(|what| format!(" ({what})")).collect::<String>();
-        bail!("no case that can be tried here is called so{without}; without --only, all are tried and named");
+        bail!("no case that can run here has such a name{without}; without --only, all cases run and are named");
     }
     report(Said::Bed(&bed, faults.len()))?;
     try_all(&mut watching, &mut bed, &faults, report)

@@ -69,7 +69,7 @@ impl Watching {
         source
             .watch_mut()
             .set_filter(&detection.rules().filter())
-            .context("cannot tell the kernel side what to report")?;
+            .context("cannot set the filter of the BPF programs")?;
         Ok(Self { config, source, detection, reported: ReportedIncidents::default(), stop, maintained: Instant::now() })
     }
 

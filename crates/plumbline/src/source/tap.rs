@@ -74,7 +74,7 @@ impl Tap {
         start: impl FnOnce(RecordingHeader) -> Result<RecordingWriter>,
     ) -> Result<Self> {
         let tail = watch.tail().context("cannot read the flight recorder")?;
-        let ring = tail.ring().context("the flight recorder has no shape that a recording knows")?;
+        let ring = tail.ring().context("recordings do not support the layout of this flight recorder")?;
         let (cpus, records_per_cpu) = ring.shape();
         let mut counted = Deltas::default();
         counted.since(finished.iter());

@@ -178,7 +178,8 @@ impl<'a> LookEvidence<'a> {
         }
         if slow.silent == Some(false) {
             because.push(
-                "Others were answered meanwhile: the server, or the daemon, may be late with this one.".to_owned(),
+                "Other requests were answered meanwhile: the server or the daemon may be late with this request only."
+                    .to_owned(),
             );
             return vec![(Cause::SlowOperation, 0.6), (Cause::FuseDaemon, 0.2)];
         }
@@ -270,7 +271,7 @@ impl<'a> LookEvidence<'a> {
             return vec![(Cause::FuseDaemon, by_count(self.reader)), (Cause::SlowServer, 0.05)];
         }
         if self.sights.iter().all(|sight| sight.look.running > 0) {
-            because.push("So the daemon was at work itself.".to_owned());
+            because.push("So the daemon spent the time computing.".to_owned());
             return vec![(Cause::FuseDaemon, by_count(self.not_sent)), (Cause::SlowServer, 0.05)];
         }
         because.push(

@@ -159,11 +159,11 @@ fn candidates(
         return vec![(Cause::FuseDaemon, stopped)];
     }
     if every(|look| look.helpers > 0 && look.stopped_helpers == look.helpers) {
-        because.push("A process through which it talks to its server was stopped.".to_owned());
+        because.push("A helper process that connects the daemon to its server was stopped.".to_owned());
         return vec![(Cause::FuseDaemon, stopped)];
     }
     if had_none && every(|look| look.on_files == 0 && look.helpers == 0) {
-        because.push("So there was no server that it could wait for.".to_owned());
+        because.push("So the daemon waited for no server.".to_owned());
         if has_no_cpu(looks.iter()) {
             because.push(no_cpu_sentence(looks.iter()));
             return vec![(Cause::NoCpu, WITHOUT_CONNECTION), (Cause::FuseDaemon, 1.0 - WITHOUT_CONNECTION)];
