@@ -232,7 +232,7 @@ fn one_share(scene: &FleetScene, source: &String) -> f64 {
     })
 }
 
-/// The groups that some affected host is in and some client is not, each with the number of values that its property has here. Of groups with the
+/// The groups that at least two affected hosts are in and some client is not, each with the number of values that its property has here. Of groups with the
 /// same hosts, the first.
 fn groups(scene: &FleetScene) -> Vec<(HostGroup, usize)> {
     let affected = scene.affected.iter().map(|host| (&host.about.groups, true));
