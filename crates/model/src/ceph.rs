@@ -24,7 +24,7 @@ pub struct CephRequest {
     pub inode: u64,
     /// Last component of its file's name; of a request to an OSD, the object's name.
     pub name: Text<128>,
-    /// Of a request in flight: how things stand with the daemon.
+    /// For a request in flight: the state of the daemon and of the connection to it.
     pub state: Option<CephState>,
 }
 
@@ -39,7 +39,7 @@ impl CephRequest {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CephDaemon {
-    /// None, or it is not known.
+    /// No daemon, or the daemon is not known.
     #[default]
     Unknown,
     /// The metadata server of this rank.
@@ -49,8 +49,8 @@ pub enum CephDaemon {
 }
 
 impl CephDaemon {
-    /// The daemon of a connection's number, as the `ceph` probe gives them: twelve bits of the mount's device, one that says whether it is a
-    /// metadata server, and nineteen with its rank or number plus one. 0: not known.
+    /// The daemon for a number of a connection, as the `ceph` probe assigns these: twelve bits of the mount's device, one bit that says
+    /// whether the daemon is a metadata server, and nineteen bits with its rank or number plus one. 0: not known.
     pub fn of_connection(connection: u64) -> Self {
         let number = u32::try_from(connection & 0x7_ffff).ok().and_then(|number| number.checked_sub(1));
         match number {
@@ -71,7 +71,7 @@ impl fmt::Display for CephDaemon {
     }
 }
 
-/// How things stand with the daemon that a request in flight was sent to.
+/// The state of the daemon that a request in flight was sent to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CephState {
@@ -79,13 +79,14 @@ pub struct CephState {
     pub connected: bool,
     /// The request was sent to it.
     pub sent: bool,
-    /// For how long its host has acknowledged nothing although not all that was sent is acknowledged, milliseconds.
+    /// For how long the daemon's host has acknowledged nothing although sent data is not yet acknowledged,
+    /// milliseconds.
     pub unacknowledged_ms: u32,
-    /// The monitors say that they hear nothing of it; of metadata servers only.
+    /// The monitors report that they hear nothing of the daemon; for metadata servers only.
     pub laggy: bool,
     /// The cluster has shut this client out.
     pub blocklisted: bool,
-    /// A metadata server's state in the client's map (`CEPH_MDS_STATE_*`): 0 or below: nobody has the rank; 8 to 12: somebody takes it
-    /// over; 13: active. 0 for OSDs.
+    /// A metadata server's state in the client's map (`CEPH_MDS_STATE_*`): 0 or below: no daemon has the rank; 8 to 12: a daemon is
+    /// taking the rank over; 13: active. 0 for OSDs.
     pub mds: i8,
 }

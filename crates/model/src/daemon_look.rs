@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DaemonLook {
-    /// When, CLOCK_MONOTONIC, nanoseconds.
+    /// The time of the look, CLOCK_MONOTONIC, nanoseconds.
     pub at: u64,
-    /// Since the look before, nanoseconds; 0: there was none lately.
+    /// Time since the previous look, nanoseconds; 0: there was no recent look.
     pub since: u64,
     /// Its threads.
     pub threads: u32,
@@ -20,9 +20,10 @@ pub struct DaemonLook {
     pub running: u32,
     /// ... that are stopped, by a signal or a debugger.
     pub stopped: u32,
-    /// ... that wait for a file, or for what this host does not know to be a plain sleep.
+    /// ... that wait for a file, or for something that this host does not recognize as a plain sleep.
     pub on_files: u32,
-    /// The longest that a thread of it, or of a helper, was ready to run and had no CPU since the look before, nanoseconds.
+    /// The longest time since the previous look for which one thread of the daemon, or of a helper, was ready to run and
+    /// had no CPU, nanoseconds.
     pub no_cpu: u64,
     /// Its helpers: its children, and processes whose standard input or output leads to a local socket of it (ssh of
     /// sshfs).
@@ -31,7 +32,7 @@ pub struct DaemonLook {
     pub stopped_helpers: u32,
     /// TCP connections of it and its helpers.
     pub connections: u32,
-    /// Of these, the ones on which data is sent again that is not acknowledged.
+    /// Of these, the connections on which unacknowledged data is sent again.
     pub resending: u32,
     /// Its sockets that are no TCP connections.
     pub other_sockets: u32,
@@ -49,13 +50,13 @@ impl DaemonLook {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DaemonConnection {
-    /// Whose it is.
+    /// The process that the connection belongs to.
     pub pid: u32,
     /// The other end; `None`: not known.
     pub peer: Option<SocketAddr>,
-    /// The smoothed round trip, microseconds.
+    /// The smoothed round-trip time, microseconds.
     pub rtt_us: u32,
-    /// The least round trip of the last minutes, microseconds; 0: not known.
+    /// The minimum round-trip time of the last minutes, microseconds; 0: not known.
     pub min_rtt_us: u32,
     /// Segments that were sent and are not acknowledged.
     pub unacknowledged: u32,
@@ -63,26 +64,26 @@ pub struct DaemonConnection {
     pub resending: u32,
     /// Bytes that TCP has not sent yet.
     pub unsent: u32,
-    /// Bytes that have come and were not read yet.
+    /// Bytes that have arrived and were not read yet.
     pub unread: u32,
     /// Segments that were sent again since the look before.
     pub resent: u32,
-    /// Of these, the ones that the peer had already (DSACK, RFC 2883).
+    /// Of these, the segments that the peer had received already (DSACK, RFC 2883).
     pub needless: u32,
-    /// Segments that came out of order since the look before.
+    /// Segments that arrived out of order since the look before.
     pub out_of_order: u32,
-    /// Segments without data that were sent since the look before data last came: acknowledgements that went by
-    /// themselves. `None`: not known.
+    /// Segments without data that were sent since the look before data last arrived: acknowledgements that carried no
+    /// data. `None`: not known.
     pub acks: Option<u32>,
-    /// Bytes that have come since the look before.
+    /// Bytes that have arrived since the look before.
     pub received: u64,
     /// When data was last sent, milliseconds ago.
     pub sent_ms: u32,
-    /// When data last came, milliseconds ago.
+    /// When data last arrived, milliseconds ago.
     pub received_ms: u32,
-    /// When an acknowledgement last came, with data or without, milliseconds ago.
+    /// When an acknowledgement last arrived, with data or without, milliseconds ago.
     pub acknowledged_ms: u32,
-    /// If something is not acknowledged: packets, of anybody, in the queueing discipline of the interface that it left by. 0 as well
-    /// if that is not known, or if the discipline spaces what TCP sends (`fq`).
+    /// If something is not acknowledged: packets of all connections in the queueing discipline of the interface that it left by. 0
+    /// as well if this number is not known, or if the discipline paces what TCP sends (`fq`).
     pub own_queue: u32,
 }

@@ -1,4 +1,4 @@
-//! What only one protocol's operations have.
+//! The fields that only one protocol's operations have.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -13,12 +13,12 @@ use crate::{
     text::Text,
 };
 
-/// The fields that only operations of one protocol have. Of an operation in flight, or from the flight recorder, fields
-/// that are not known are zero or empty.
+/// The fields that only operations of one protocol have. In an operation in flight, or from the flight recorder,
+/// unknown fields are zero or empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Detail {
-    /// Nothing.
+    /// No fields.
     #[default]
     None,
     /// A command of SMB2 or SMB3.
@@ -31,7 +31,7 @@ pub enum Detail {
     Vfs(Vfs),
     /// A call of MPI-IO.
     MpiIo(MpiIo),
-    /// Something that happened to a connection.
+    /// An event of a connection.
     Connection(Connection),
     /// A request to the libcephfs proxy.
     CephProxy(CephProxy),
@@ -118,7 +118,7 @@ pub struct MpiIo {
     pub rank: Option<u32>,
 }
 
-/// Where a connection goes.
+/// The ends of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Connection {
@@ -128,7 +128,7 @@ pub struct Connection {
     pub times: u32,
     /// `TCP_RESET`, `TCP_CONNECTED`: time to live (IPv6: hop limit) with which the segment arrived; 0: not known.
     pub ttl: u8,
-    /// `TCP_RESET`: that of the segment with which the server accepted the connection; 0: not known.
+    /// `TCP_RESET`: time to live of the segment with which the server accepted the connection; 0: not known.
     pub server_ttl: u8,
 }
 
@@ -139,8 +139,9 @@ impl Connection {
     }
 }
 
-/// The status of a `TCP_RESET` of an established connection whose segment acknowledges: its sender knew the connection. A
-/// host that does not know it answers a segment that acknowledges by a reset that does not (RFC 9293 3.10.7.1).
+/// The status of a `TCP_RESET` of an established connection whose segment has an acknowledgement: the sender of the reset
+/// knew the connection. A host that does not know the connection answers a segment with an acknowledgement by a reset
+/// without one (RFC 9293 3.10.7.1).
 pub const RESET_WITH_ACK: &str = "RST_ACK";
 /// The status of a `TCP_RESET` that refused a new connection.
 pub const RESET_REFUSED: &str = "REFUSED";
@@ -155,7 +156,7 @@ pub struct CephProxy {
     pub asked: u64,
 }
 
-/// FUSE's names for a request, and who serves it.
+/// FUSE's names for a request, and the daemon that serves it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fuse {
@@ -165,9 +166,10 @@ pub struct Fuse {
     pub inode: u64,
     /// The daemon's process; 0: not known, or a virtiofs device.
     pub daemon: u32,
-    /// The daemon has taken the request. False may mean that it is not known.
+    /// The daemon has taken the request. False may also mean that it is not known.
     pub taken: bool,
-    /// What the daemon did while it had requests to answer; `None` if nobody has looked. Events share a look.
+    /// What the daemon did while it had requests to answer; `None` if there was no look at it. Several events may share
+    /// a look.
     pub look: Option<Arc<DaemonLook>>,
 }
 
@@ -175,7 +177,7 @@ pub struct Fuse {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnFile {
-    /// Its name or path, whichever the definition leads to.
+    /// The name or path of the file, whichever the definition leads to.
     pub name: Text<128>,
 }
 
@@ -185,13 +187,14 @@ pub struct OwnFile {
 pub struct Served {
     /// The RPC call's number, which the client chose.
     pub xid: u32,
-    /// The client's address; `None` if only [`Served::client_number`] is known, which the event has as its connection: that is so of an address of
-    /// version 6 in the flight recorder.
+    /// The client's address; `None` if only [`Served::client_number`] is known. The event has this number as its connection. The address is
+    /// missing for clients of version 6 in the flight recorder.
     pub client: Option<IpAddr>,
 }
 
 impl Served {
-    /// Numbers from here on are hashes of addresses of version 6: no client has such an address of version 4 (class E).
+    /// Numbers from here on are hashes of addresses of version 6: no address of version 4 that a client has is as high
+    /// (class E).
     const HASHED: u32 = 0xf000_0000;
 
     /// The number by which flight records name a client: its address of version 4, most significant byte first, else a hash. Twin of `read_client` of
@@ -207,7 +210,7 @@ impl Served {
         Self::HASHED | (hash >> 36) as u32
     }
 
-    /// The address of version 4 that is this number; `None` of a hash.
+    /// The address of version 4 that this number is; `None` if the number is a hash.
     pub fn address(number: u32) -> Option<IpAddr> {
         (number < Self::HASHED).then(|| IpAddr::V4(Ipv4Addr::from_bits(number)))
     }
@@ -218,7 +221,7 @@ impl Served {
 pub struct SeenFile {
     /// Inode number; 0: not known. For the libcephfs proxy, the handle instead.
     pub inode: u64,
-    /// The part of its name or path that the probe has; may be empty.
+    /// The part of the file's name or path that the probe has; may be empty.
     pub name: Text<128>,
 }
 
@@ -232,7 +235,7 @@ impl Detail {
             Self::MpiIo(mpiio) => (mpiio.inode, mpiio.opened_as),
             Self::CephProxy(request) => (request.handle, Text::default()),
             Self::Fuse(fuse) => (fuse.inode, Text::default()),
-            // An object's name is no file's.
+            // The name of an object is not the name of a file.
             Self::Ceph(ceph) if matches!(ceph.daemon, CephDaemon::Osd(_)) => (ceph.inode, Text::default()),
             Self::Ceph(ceph) => (ceph.inode, ceph.name),
             Self::Own(own) => (0, own.name),
@@ -249,7 +252,7 @@ impl Detail {
             Self::Vfs(vfs) => vfs.inode,
             Self::MpiIo(mpiio) => mpiio.inode,
             Self::Ceph(ceph) => ceph.inode,
-            // FUSE daemons and the proxy have numbers of their own.
+            // FUSE daemons and the proxy number inodes themselves.
             _ => 0,
         };
         (inode != 0).then_some(inode)

@@ -14,9 +14,9 @@ pub struct Event {
     pub operation: Operation,
     /// When the requester began it.
     pub start: Nanos,
-    /// From then until the requester had the result, in nanoseconds.
+    /// From the start until the requester had the result, in nanoseconds.
     pub duration: u64,
-    /// Where that time went, as far as the probe can tell.
+    /// The phases of the duration, as far as the probe can tell.
     pub phases: Phases,
     /// The protocol's own status (NTSTATUS for SMB); 0 is success.
     pub status: u32,
@@ -24,20 +24,20 @@ pub struct Event {
     pub errno: u32,
     /// Payload bytes moved, or requested if no answer came.
     pub bytes: u64,
-    /// The mount it went to.
+    /// The mount of the operation.
     pub mount: MountKey,
     /// The process that began it.
     pub requester: Requester,
     /// The client's number of the connection; 0: none, or not known.
     pub connection: u64,
-    /// The server connection at completion.
+    /// The state of the server connection at completion.
     pub network: Network,
-    /// How long its connection's sends took meanwhile; `None` where sends are not timestamped.
+    /// The timing of the connection's sends during the operation; `None` if sends are not timestamped.
     pub send_timing: Option<SendTiming>,
     /// Totals of the connection and of the threads that sent and received; `None` if the operation took less than 10
     /// ms.
     pub progress: Option<Box<Progress>>,
-    /// What only operations of its protocol have.
+    /// The fields that only operations of its protocol have.
     pub detail: Detail,
     /// The system call, page fault or kernel thread that caused it.
     pub caller: Caller,
@@ -53,7 +53,7 @@ impl Event {
         self.start.saturating_add(self.duration)
     }
 
-    /// How many operations it stands for; at least one.
+    /// The number of operations that this event stands for; at least one.
     pub fn operations(&self) -> u64 {
         self.weight.max(1).into()
     }
@@ -116,7 +116,7 @@ pub struct Requester {
     pub uid: u32,
     /// The thread's name.
     pub comm: Text<16>,
-    /// Id of the cgroup (v2) it lives in.
+    /// Id of the thread's cgroup (v2).
     pub cgroup: u64,
 }
 
@@ -158,7 +158,7 @@ pub struct Network {
     pub out_of_order: u32,
     /// Segments with data sent, over the connection's life.
     pub segments: u32,
-    /// Packets in the queueing discipline of this host that the connection's segments go to.
+    /// Packets in this host's queueing discipline that the connection's segments pass through.
     pub own_queue: u32,
     /// Of an event of a connection: segments that the server acknowledged although an earlier one is missing
     /// (`sacked_out`, RFC 2018); 65535 stands for more.
@@ -212,13 +212,14 @@ pub struct Flags {
     pub asynchronous: bool,
     /// No answer came: the connection broke, or the requester gave up.
     pub unanswered: bool,
-    /// It has not returned yet: `duration` is the time so far.
+    /// The operation has not returned yet: `duration` is the time so far.
     pub in_flight: bool,
-    /// It failed, by the protocol's own measure: an SMB warning such as STATUS_NO_MORE_FILES is no failure.
+    /// The operation failed, by the protocol's own measure: an SMB warning such as STATUS_NO_MORE_FILES is no failure.
     pub failed: bool,
-    /// It went to another program of this host that is no file server: a proxy, which passes it on.
+    /// The request went to another program of this host that is not a file server: a proxy, which passes the request
+    /// on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub passed_on: bool,
-    /// It may have moved bytes, but the probe cannot tell how many: `bytes` is 0.
+    /// The operation may have moved bytes, but the probe cannot tell how many: `bytes` is 0.
     pub bytes_unknown: bool,
 }

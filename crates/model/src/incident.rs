@@ -25,13 +25,13 @@ pub struct Incident {
     /// The period that was examined.
     #[serde(deserialize_with = "lenient")]
     pub window: Span,
-    /// The rule, and how it was broken.
+    /// The rule, and the observation that broke it.
     #[serde(deserialize_with = "lenient")]
     pub anomaly: Anomaly,
-    /// Who was at fault.
+    /// Which layer was at fault.
     #[serde(deserialize_with = "lenient")]
     pub verdict: Verdict,
-    /// What this host says by itself, if `verdict` is of both ends.
+    /// The verdict from this host's evidence alone, if `verdict` uses evidence of both ends.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub own_verdict: Option<Verdict>,
     /// Whether it is still open.
@@ -40,10 +40,10 @@ pub struct Incident {
     /// When the first of its operations began.
     #[serde(deserialize_with = "lenient")]
     pub first_seen: String,
-    /// When the last window ended that broke the rule.
+    /// When the last window ended in which the rule was broken.
     #[serde(deserialize_with = "lenient")]
     pub last_seen: String,
-    /// The groups of operations that account for the time beyond normal, and the figures without each.
+    /// The groups of operations that account for the time beyond normal, and the figures without each group.
     #[serde(deserialize_with = "lenient_list")]
     pub changed: Vec<Changed>,
     /// Where the requesters' threads and the receiver threads waited while the incident was open.
@@ -61,16 +61,16 @@ pub struct Incident {
     /// Windows that broke the rule.
     #[serde(deserialize_with = "lenient")]
     pub windows: u64,
-    /// Whether it is over: `state` for readers that know the first version only.
+    /// Whether the incident is over: `state` for readers that only know the first version.
     #[serde(deserialize_with = "lenient")]
     pub closed: bool,
     /// Anomalies of other rules that belong to this incident.
     #[serde(deserialize_with = "lenient_list")]
     pub also: Vec<String>,
-    /// The slowest system calls whose operations below are known.
+    /// The slowest system calls for which the operations below them are known.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallLine<'static>>,
-    /// What actions of the operator's own said of it, by key: a few dozen at most.
+    /// Results of the operator's own actions on the incident, by key: a few dozen at most.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The host that observed it.
@@ -84,7 +84,7 @@ impl Incident {
         self.top.mounts.first().map(|ranked| &ranked.mount)
     }
 
-    /// Derives fields that the first version did not write from those that it did.
+    /// Derives the fields that the first version did not write from those that it wrote.
     pub fn complete(&mut self) {
         if self.first_seen.is_empty() {
             self.state = IncidentState::of(self.closed);
@@ -101,7 +101,7 @@ pub struct Changed {
     /// The common property: `process`, `operation`, `file` or `connection`.
     #[serde(deserialize_with = "lenient")]
     pub by: String,
-    /// Its value: `fio (4711): SMB2_READ of 64 KiB`.
+    /// The value of that property: `fio (4711): SMB2_READ of 64 KiB`.
     #[serde(deserialize_with = "lenient")]
     pub name: String,
     /// Their share of the time beyond normal, or of the failures; 0 to 1.
@@ -137,7 +137,7 @@ pub struct Waited {
     /// `asleep`, `blocked`, `runnable` (it had no CPU), `running` or `stopped`.
     #[serde(deserialize_with = "lenient")]
     pub state: String,
-    /// How long all these threads together waited, milliseconds. A sample counts as the time since the previous one,
+    /// How long all these threads together waited, milliseconds. A sample counts as the time since the previous sample,
     /// 0.1 to 10 s.
     #[serde(deserialize_with = "lenient")]
     pub total_ms: f64,
@@ -147,7 +147,7 @@ pub struct Waited {
     /// The longest time that one thread waited without running in between, as far as samples show, milliseconds.
     #[serde(deserialize_with = "lenient")]
     pub longest_ms: f64,
-    /// The kernel stack, innermost function first; empty if the thread ran or was runnable.
+    /// The kernel stack, innermost function first; empty if the thread was running or runnable.
     #[serde(deserialize_with = "lenient_list")]
     pub stack: Vec<String>,
 }
@@ -242,7 +242,7 @@ pub struct Share {
 pub struct RankedOperation {
     /// Its name.
     pub operation: String,
-    /// How much of it there was.
+    /// The number of these operations, and their total time.
     #[serde(flatten)]
     pub share: Share,
 }
@@ -277,7 +277,7 @@ pub struct RankedProcess {
     /// Its job, as `plumbline io` calls it; empty if it is in none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub job: String,
-    /// What Kubernetes calls its container.
+    /// Kubernetes' names for its container.
     #[serde(flatten)]
     pub names: PodNames,
     /// The operations that it began.

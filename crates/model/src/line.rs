@@ -82,9 +82,9 @@ pub struct EventLine<'a> {
     /// NFS: how many times the call was retransmitted. ceph: how many times the request was sent again. connections: how many times in a row this has happened, if
     /// known.
     pub resent: Option<u32>,
-    /// connections: time to live (IPv6: hop limit) with which the segment arrived that this is about; absent if unknown.
+    /// connections: time to live (IPv6: hop limit) with which the segment of the event arrived; absent if unknown.
     pub ttl: Option<u8>,
-    /// connections: that of the segment with which the server accepted the connection; absent if unknown.
+    /// connections: time to live of the segment with which the server accepted the connection; absent if unknown.
     pub server_ttl: Option<u8>,
     /// FUSE: the daemon's process; absent if unknown.
     pub daemon: Option<u32>,
@@ -221,15 +221,15 @@ pub struct TreeLine<'a> {
     pub children: Vec<TreeLine<'a>>,
     /// Number of the operations directly below it, listed or not.
     pub children_count: usize,
-    /// Time during which at least one of them was in progress.
+    /// Time during which at least one of the operations below it was in progress.
     pub children_ms: f64,
-    /// The longest operations that went on meanwhile and that it did not wait for, or not for certain: its own thread's that were answered only later,
-    /// and those of kernel threads on its mount.
+    /// The longest concurrent operations that this one did not wait for, or not for certain: operations of its own thread that were answered only
+    /// later, and operations of kernel threads on its mount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meanwhile: Vec<EventLine<'a>>,
     /// Number of these operations, listed or not.
     pub meanwhile_count: usize,
-    /// Some may be missing.
+    /// Some operations may be missing.
     pub children_incomplete: bool,
 }
 
@@ -247,7 +247,7 @@ pub struct BelowLine<'a> {
     pub meanwhile: Vec<ChildLine<'a>>,
     /// Number of these operations of kernel threads, listed or not.
     pub meanwhile_count: usize,
-    /// Some may be missing.
+    /// Some operations may be missing.
     pub children_incomplete: bool,
 }
 

@@ -34,7 +34,7 @@ impl MountKey {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mount {
-    /// Where it is mounted; empty if nowhere that this process can see.
+    /// The mount point; empty if this process sees none.
     pub mountpoint: String,
     /// What is mounted: `//server/share`, `server:/export`.
     pub source: String,
@@ -42,7 +42,7 @@ pub struct Mount {
     pub server: String,
     /// File system type: `cifs`, `nfs4`, `fuse.sshfs`.
     pub fstype: String,
-    /// Kubernetes: its persistent volume, where the kubelet has mounted it; empty of all others.
+    /// Kubernetes: its persistent volume, if the kubelet has mounted it; empty for other mounts.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pv: String,
 }
@@ -53,8 +53,8 @@ impl Mount {
         if self.server.is_empty() { &self.mountpoint } else { &self.source }
     }
 
-    /// Kubernetes: the claim of the persistent volume, if the folder on the server is named after it: nfs-subdir-external-provisioner calls it
-    /// `NAMESPACE-CLAIM-VOLUME`. `namespace` is that of a pod that uses it.
+    /// Kubernetes: the claim of the persistent volume, if the folder on the server is named after the claim: nfs-subdir-external-provisioner
+    /// names the folder `NAMESPACE-CLAIM-VOLUME`. `namespace` is that of a pod that uses the volume.
     pub fn claim(&self, namespace: &str) -> Option<&str> {
         let folder = self.source.rsplit('/').next()?;
         let named = !self.pv.is_empty() && !namespace.is_empty();

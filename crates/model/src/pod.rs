@@ -1,8 +1,8 @@
-//! What Kubernetes calls the container of a process.
+//! Kubernetes' names for the container of a process.
 
 use serde::{Deserialize, Serialize};
 
-/// Names that Kubernetes has for a container. What is not known is empty, and not serialised.
+/// Kubernetes' names for a container. An unknown name is empty, and not serialised.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodNames {
@@ -12,7 +12,7 @@ pub struct PodNames {
     /// The pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod: String,
-    /// The container's name in its pod; empty of a pod's sandbox.
+    /// The container's name in its pod; empty for a pod's sandbox.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub container_name: String,
     /// The Deployment, StatefulSet, DaemonSet, Job or CronJob, as far as the pod's name tells.

@@ -69,9 +69,10 @@ pub struct CpuWait {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequesterWaits {
-    /// The thread itself.
+    /// The thread's total.
     pub cpu: CpuWait,
-    /// The part of that which passed during the operation, microseconds, since it had its credits or its slot; `None` if not known.
+    /// The part of this total that passed during the operation, microseconds, since the operation had its credits or its slot;
+    /// `None` if not known.
     pub during_us: Option<u32>,
     /// Time that some threads of its cgroup waited for a CPU (PSI): milliseconds in all the cgroup's life, updated
     /// every two seconds. 0 if the kernel has no PSI.

@@ -1,4 +1,4 @@
-//! Which operations a probe can name.
+//! The operations that a probe can name.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Protocol {
     /// Codes of operations that wait by design (a change notification lasts until something changes),
     /// so that only a rule that names them judges them.
     pub waits_by_design: &'static [u16],
-    /// Codes of operations that belong to healthy work and do not wait: no rule judges them either unless it names them.
+    /// Codes of operations that are part of normal work and do not wait: rules judge them only if a rule names them.
     pub only_by_name: &'static [u16],
     /// The layer of the I/O path at which the probe sees them.
     pub level: Level,
@@ -24,7 +24,7 @@ pub struct Protocol {
     pub status_name: fn(u32) -> Option<&'static str>,
     /// The status code of that name, where the protocol has names.
     pub status_named: fn(&str) -> Option<u32>,
-    /// One of those names, as an example for the message about a misspelt one; empty if the protocol has no well-known
+    /// One of those names, as an example for the message about a misspelt name; empty if the protocol has no well-known
     /// names.
     pub status_example: &'static str,
     /// The errno, positive, that the application gets for a status code; 0 if it is not known.
@@ -32,28 +32,29 @@ pub struct Protocol {
     /// Failures that are normal, such as a lookup of a file that does not exist: only a rule that names them counts
     /// them. At most 32.
     pub ordinary: &'static [Code],
-    /// What its operations say of the names of files.
+    /// What the protocol's operations know of the names of files.
     pub file_names: FileNames,
     /// Status codes by which a server asks the client to retry later: the client does so, and the application waits.
     pub later: &'static [u32],
-    /// Status codes by which a server refuses a request only because it was sent before: an answer of that time got
-    /// lost with its connection.
+    /// Status codes by which a server refuses a request only because the request was sent before: the answer to the
+    /// first one was lost with its connection.
     pub repeated: &'static [u32],
-    /// Whether the requests of one mount go to several daemons, by a connection for each. What other daemons answer meanwhile is then
-    /// evidence about one that is slow.
+    /// Whether the requests of one mount go to several daemons, with one connection for each. The answers of the other daemons are
+    /// then evidence about a daemon that is slow.
     pub has_daemons: bool,
 }
 
-/// The layer of the I/O path at which a probe sees operations, uppermost first; what is on no path of this host comes last.
+/// The layer of the I/O path at which a probe sees operations, uppermost first. The last level is on no I/O path of this
+/// host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Calls of a library. A thread in one need not wait in the kernel: it may compute, or poll for an answer.
+    /// Calls of a library. A thread in such a call need not wait in the kernel: it may compute, or poll for an answer.
     Library,
     /// System calls.
     SystemCall,
     /// Operations of a file system of any type.
     FileSystem,
-    /// Whatever a site has defined: where it stands is not known.
+    /// Operations that a site has defined: their layer is not known.
     Own,
     /// Requests to a daemon of this host, which sends requests to the servers for all its clients.
     Proxy,
@@ -65,28 +66,30 @@ pub enum Level {
     Transport,
     /// Events of the connections with servers.
     Connection,
-    /// Requests that this host serves for others: whoever waits for them is on another host. They are below no operation of this one.
+    /// Requests that this host serves for other hosts. The requesters wait on those hosts, so these requests are below no operation
+    /// of this host.
     Served,
 }
 
 impl Level {
-    /// Whether a server stands behind the operations, so that the time can be the network's or the server's.
+    /// Whether the operations depend on a server, so that the time can be the network's or the server's.
     pub fn is_remote(self) -> bool {
         self >= Self::Proxy && self != Self::Served
     }
 
-    /// Whether these are calls of programs. What such a call waits for depends on the call: `read` may ask a server, the page cache or a disk.
+    /// Whether the operations are calls of programs. What such a call waits for depends on the call: `read` may ask a server, the page cache
+    /// or a disk.
     pub fn is_of_calls(self) -> bool {
         self <= Self::FileSystem
     }
 
-    /// Whether it is the level of requests that a file system of this host makes for the calls on its mounts.
+    /// Whether this is the level of the requests that a file system of this host makes for the calls on its mounts.
     pub fn is_of_requests(self) -> bool {
         matches!(self, Self::Daemon | Self::Request)
     }
 }
 
-/// What a probe's operations say of the name of the file that they are about.
+/// What a probe's operations know of the name of their file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileNames {
     /// Nothing.

@@ -72,8 +72,8 @@ impl<const N: usize> fmt::Debug for Text<N> {
     }
 }
 
-/// `bytes` as text that is safe in a terminal, a log line and a table cell: what is not UTF-8, control characters
-/// and the invisible characters that reorder a line become `\xNN` or `\u{NNNN}`; a backslash stays as it is.
+/// `bytes` as text that is safe in a terminal, a log line and a table cell: bytes that are not UTF-8, control
+/// characters and the invisible characters that reorder a line become `\xNN` or `\u{NNNN}`; a backslash stays as it is.
 pub fn printable(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

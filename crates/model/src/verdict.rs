@@ -30,11 +30,14 @@ pub enum Cause {
     OwnQueue,
     /// Client: TCP could not hand packets to this host's interface: it was down, or there was no route.
     OwnInterface,
-    /// Client: this host's route to the server changed, and answers come late by the new one, or not at all.
+    /// Client: this host's route to the server changed, and answers over the new route come late, or do not come at
+    /// all.
     OwnRoute,
-    /// Client: this host dropped segments: a filter, traffic control or a queueing discipline did, or memory was short.
+    /// Client: this host dropped segments because of a filter, traffic control, a queueing discipline or a lack of
+    /// memory.
     OwnDrops,
-    /// Client: the receive window that this host offers is too small for its answers: a round trip brings one window at most.
+    /// Client: the receive window that this host offers is too small for the answers: one round trip brings at most one
+    /// window.
     OwnWindow,
     /// Client: answers lay in the socket because the thread that reads it did not run.
     Receiver,
@@ -44,15 +47,16 @@ pub enum Cause {
     Delivery,
     /// Client: requests were answered fast; the calling process took the time itself, or waited for a CPU, memory or a lock.
     Requester,
-    /// Client: this host requests and gets several times as much as before: its own load makes operations slow.
+    /// Client: this host requests and receives several times as much as before: its own load makes
+    /// operations slow.
     Burst,
     /// Client: the daemon of this host that sends requests for all its clients does not serve them.
     OwnDaemon,
     /// Client: a program of this host through which the requests go (a TLS tunnel, a sidecar) passes them on late, or not at all.
     OwnProxy,
-    /// Client: the daemon of a FUSE file system is slow, or does not answer, and waits for no server.
+    /// Client: the daemon of a FUSE file system is slow, or does not answer, and does not wait for a server.
     FuseDaemon,
-    /// Network: every round trip takes longer than before.
+    /// Network: all round trips take longer than before.
     LongerPath,
     /// Network: round trips get longer the more data is sent: packets queue on the path.
     NarrowPath,
@@ -62,13 +66,13 @@ pub enum Cause {
     NoPath,
     /// Network: a host on the path resets connections in the server's name.
     PathReset,
-    /// Server: it is slow with some kinds of operations, and as fast as ever with others.
+    /// Server: it is slow with some kinds of operations, and with others as fast as before.
     SlowOperation,
-    /// Server: it is slow with all operations.
+    /// Server: it is slow with operations of all kinds.
     SlowServer,
-    /// Server: its host acknowledges requests, but its service does not answer.
+    /// Server: its host acknowledges requests, but its file service does not answer.
     Frozen,
-    /// Server: its host and its clock stood still for a while, like a virtual machine that is paused.
+    /// Server: its host and its clock stood still for a while, as a paused virtual machine does.
     Paused,
     /// Server: its host is down.
     HostGone,
@@ -78,9 +82,9 @@ pub enum Cause {
     Closed,
     /// Server: it no longer recognises sessions or leases of this client.
     SessionLost,
-    /// Server, as seen there: requests waited until one of the server's threads took them.
+    /// Server, as seen on the server: requests waited until one of the server's threads took them.
     NoThread,
-    /// Server, as seen there: its file system, or the disk below it, took the time.
+    /// Server, as seen on the server: its file system, or the disk below it, took the time.
     SlowExecution,
 }
 
@@ -116,7 +120,7 @@ pub struct PhasesMs {
     pub deliver: Option<f64>,
 }
 
-/// Which layer was at fault, how sure that is, and why. Serialises as the `verdict` of `incident.json`.
+/// Which layer was at fault, how certain this is, and why. Serialises as the `verdict` of `incident.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Verdict {
@@ -138,7 +142,7 @@ pub struct Verdict {
     /// The mean time of slow operations by phase.
     #[serde(deserialize_with = "lenient")]
     pub phases_ms: PhasesMs,
-    /// Both ends of the operations show it: the server's daemon was asked what it saw.
+    /// Both ends show the operations: the server's daemon was asked for its observations.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
     pub proven: bool,
 }
@@ -172,7 +176,7 @@ impl PhasesMs {
 }
 
 impl Verdict {
-    /// A verdict that admits that it is none, and why.
+    /// A verdict of an unknown layer, with the reason.
     pub fn unknown(because: impl Into<String>) -> Self {
         Self { because: vec![because.into()], ..Self::default() }
     }
@@ -217,7 +221,7 @@ impl Cause {
         Self::SlowExecution,
     ];
 
-    /// Whose it is.
+    /// The layer that the cause belongs to.
     pub fn layer(self) -> Layer {
         match self {
             Self::Queue

@@ -1,5 +1,6 @@
-//! What may wait for somebody else, done so that we do not: another process's memory is locked for as long as a call of its own takes,
-//! mmap() of a file whose server hangs, say, and a local file system may lie on a disk that is far away.
+//! Runs work that may block on a helper thread, so that the caller does not block. Reading another process's memory map waits while
+//! that process holds its lock, in mmap() of a file whose server hangs, for example. A local file system may lie on a slow remote
+//! disk.
 
 use std::{
     sync::{
@@ -10,16 +11,17 @@ use std::{
     time::Duration,
 };
 
-/// How long the answer is waited for. Commonly it takes microseconds; on a host that is overloaded, longer.
+/// How long the caller waits for the result. The work commonly takes microseconds, and longer on an overloaded host.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Threads that may be left behind at a time. With so many, nothing more is asked until one of them ends.
+/// The most helper threads that may still be running after their caller has given up. At this number, no new work is
+/// accepted until one of the threads ends.
 const MOST: usize = 4;
 const STACK_BYTES: usize = 256 * 1024;
 
 static LEFT_BEHIND: AtomicUsize = AtomicUsize::new(0);
 
-/// Does the work on a thread of its own; `None` if it takes longer than a second, or nothing can be asked now. It is
-/// then finished some time, and its result is dropped.
+/// Runs the work on a thread of its own. Returns `None` if the work takes longer than a second, or if no work is
+/// accepted now. Work that takes longer still runs to its end, and its result is dropped.
 pub(crate) fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     within(TIMEOUT, &LEFT_BEHIND, work)
 }
@@ -32,7 +34,8 @@ fn within<T: Send + 'static>(
     if left_behind.load(Ordering::Relaxed) >= MOST {
         return None;
     }
-    // Without room: who has not been waited for finds nobody there, and knows that it was left behind.
+    // The channel has no buffer: if the caller has stopped waiting, sending fails, and the thread knows that it was
+    // left behind.
     let (answer, answered) = sync_channel(0);
     let work = move || {
         if answer.send(work()).is_err() {

@@ -1,24 +1,25 @@
 //! Reads a hash map with few system calls and without an allocation for each entry.
 //!
-//! Not by libbpf-rs's `lookup_batch`: that takes a batch that is not full for the last one. Of a hash map, a batch ends before the
-//! bucket that has more entries than there is room left (__htab_map_lookup_and_delete_batch() of kernel/bpf/hashtab.c), so few are
-//! full; the last is the one that ends with ENOENT.
+//! libbpf-rs's `lookup_batch` is not used, because it takes a batch that is not full for the last one. For a hash map, the kernel
+//! ends a batch before the first bucket that has more entries than the batch has room left (__htab_map_lookup_and_delete_batch()
+//! of kernel/bpf/hashtab.c), so few batches are full. The last batch is the one that ends with ENOENT.
 
 use std::{io, os::fd::AsRawFd, ptr};
 
 use libbpf_rs::{MapCore, libbpf_sys};
 use nix::errno::Errno;
 
-/// Entries in a batch. More than this in one bucket of the kernel's table take a larger one.
+/// Entries in a batch. A bucket of the kernel's table with more entries than this takes a larger batch.
 const BATCH: usize = 256;
 
-/// Shows each entry of a hash map, key and value; no entry twice, but one that comes meanwhile perhaps not.
+/// Shows the key and value of each entry of a hash map. No entry is shown twice. An entry that is added during the walk
+/// may not be shown.
 pub(crate) fn each(map: &impl MapCore, mut show: impl FnMut(&[u8], &[u8])) -> libbpf_rs::Result<()> {
     let (key_size, value_size) = (map.key_size() as usize, map.value_size() as usize);
     let most = (map.max_entries() as usize).max(BATCH);
     let mut room = BATCH.min(most);
     let (mut keys, mut values) = (vec![0_u8; room * key_size], vec![0_u8; room * value_size]);
-    // Where the kernel goes on: for hash maps, a bucket's number.
+    // The position at which the kernel continues: for hash maps, the number of a bucket.
     let mut next: Option<u32> = None;
     loop {
         let from = next;

@@ -1,4 +1,4 @@
-//! What a table of a probe's events shows: columns that all have, and those that only one has.
+//! The columns of a table of a probe's events: columns that all probes have, and columns of one probe only.
 
 use model::Event;
 
@@ -6,7 +6,7 @@ use model::Event;
 pub struct EventColumn {
     /// What it is called.
     pub heading: &'static str,
-    /// Characters; below zero: aligned right; 0: the rest of the line.
+    /// Width in characters. Below zero: aligned right. 0: the rest of the line.
     pub width: i16,
     /// What it shows.
     pub cell: EventCell,
@@ -43,7 +43,7 @@ pub enum EventCell {
     Mount,
     /// The file's name.
     File,
-    /// What only the events of one probe have.
+    /// A column that only the events of one probe have.
     Own(fn(&Event) -> String),
 }
 
@@ -72,7 +72,7 @@ pub(crate) const PID: EventColumn = EventColumn::new("PID", -8, EventCell::Pid);
 pub(crate) const COMM: EventColumn = EventColumn::new("COMM", 16, EventCell::Comm);
 pub(crate) const FILE: EventColumn = EventColumn::new("FILE", 0, EventCell::File);
 
-/// Of what goes on in this host: the file.
+/// For operations within this host: the file.
 pub(crate) const LOCAL: &[EventColumn] = &[
     TIME,
     EventColumn::operation(9),
@@ -85,7 +85,7 @@ pub(crate) const LOCAL: &[EventColumn] = &[
     FILE,
 ];
 
-/// Of what a server is asked for: phases, and the protocol's status.
+/// For requests to a server: the phases, and the protocol's status.
 pub(crate) const REMOTE: &[EventColumn] = &[
     TIME,
     EventColumn::operation(20),

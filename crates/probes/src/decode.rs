@@ -1,4 +1,4 @@
-//! From the kernel side's bytes to the model's types. Any bytes are decoded or refused; none are trusted.
+//! Decodes the kernel side's bytes to the model's types. Invalid bytes are refused.
 
 use model::{
     Caller, CpuWait, Event, Flags, Histogram, MountKey, Nanos, Network, Operation, Phases, Progress, Requester,
@@ -78,7 +78,8 @@ pub(crate) fn decode_record(bytes: &[u8]) -> Option<Event> {
     Some(event)
 }
 
-/// The operation of an in-flight map's entry, as it stands at `now`; `None` if it has finished, or is only being filled in.
+/// The operation of an in-flight map's entry, as it stands at `now`; `None` if the operation has finished, or the kernel
+/// side is still filling in the entry.
 pub(crate) fn decode_flight(bytes: &[u8], now: Nanos) -> Option<Event> {
     let raw = flight::from_bytes(bytes).filter(|raw| raw.start > 1)?;
     let (spec, operation) = known(raw.probe, raw.operation)?;
@@ -170,7 +171,7 @@ fn transit(raw: &transit) -> Option<SendTiming> {
     })
 }
 
-/// What stands above the operation.
+/// The layers above the operation.
 fn caller_of(raw: u32) -> Caller {
     match caller(raw) {
         caller::CALLER_UNKNOWN => Caller::Unknown,
@@ -183,7 +184,7 @@ fn caller_of(raw: u32) -> Caller {
     }
 }
 
-/// The kernel side's errno; where it has none, what the status comes to.
+/// The errno from the kernel side; if it has none, the errno that corresponds to the status.
 fn errno(operation: Operation, status: u32, errno: u32, flags: Flags) -> u32 {
     if errno != 0 || !flags.failed || flags.unanswered {
         return errno;

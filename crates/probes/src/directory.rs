@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 /// Entries of the map `mounts`.
 const MOST_MOUNTS: usize = 4096;
 
-/// Writes what does not change: the maps' version.
+/// Writes the part that does not change: the maps' version.
 pub(crate) fn describe(shared: &SharedMaps) -> libbpf_rs::Result<()> {
     let layout = maps_layout {
         version: VERSION,
@@ -40,7 +40,8 @@ pub(crate) struct MountDirectory {
 }
 
 impl MountDirectory {
-    /// Makes it hold these mounts, as many of them as there is room for; the first counts where a key has several.
+    /// Makes the map hold these mounts, as many as there is room for. If several mounts have the same key, the first is
+    /// kept.
     pub fn publish<'a>(
         &mut self,
         shared: &SharedMaps,

@@ -1,10 +1,10 @@
-//! What is known of types of file systems: one table for all who ask.
+//! What is known of the types of file systems, in one table for the whole program.
 
 use model::Protocol;
 
 use crate::protocols;
 
-/// One type, by the name that mountinfo has for it. What is not known of it is `None`, `false` or empty.
+/// One type, by its name in mountinfo. An unknown fact is `None`, `false` or empty.
 #[derive(Debug)]
 pub struct FileSystem {
     /// `cifs`, `nfs4`, `fuse.sshfs`.
@@ -13,15 +13,16 @@ pub struct FileSystem {
     pub magics: &'static [u32],
     /// Whether a server or a daemon stands behind it.
     pub remote: bool,
-    /// The port of its servers, where its options name no other.
+    /// The port of the type's servers, if the mount options name no other port.
     pub port: Option<u16>,
-    /// What a source says of the server: the host of `//host/share`.
+    /// How to find the server in a mount's source: the host of `//host/share`.
     pub server: fn(&str) -> Option<&str>,
     /// Whether the kernel side knows its mounts by their source (`//server/share`) and not only by their device.
     pub named_by_share: bool,
-    /// What its sockets call when data comes. They are known by that where mountinfo does not name all servers.
+    /// The function that the type's sockets call when data arrives. The kernel side recognizes the sockets by this
+    /// function if mountinfo does not name all servers.
     pub data_ready: Option<&'static str>,
-    /// The kernel's modules that are its client, where they are modules.
+    /// The kernel modules of the type's client, if the client is built as modules.
     pub modules: &'static [&'static str],
 }
 
@@ -55,8 +56,8 @@ const NFS: FileSystem = FileSystem {
 const FUSE_MAGIC: &[u32] = &[0x6573_5546];
 const FUSE: FileSystem = FileSystem { modules: &["fuse"], ..REMOTE };
 
-/// Every type of which something is known. The numbers: include/uapi/linux/magic.h and the file systems' own headers. Those of the
-/// remote ones are in bpf/files.h, too: a test holds the two together.
+/// Every type of which something is known. The magic numbers come from include/uapi/linux/magic.h and the file systems' own
+/// headers. The numbers of remote types are in bpf/files.h, too; a test checks that both lists agree.
 static TABLE: &[FileSystem] = &[
     FileSystem { name: "cifs", ..SMB },
     FileSystem { name: "smb3", ..SMB },
@@ -91,7 +92,8 @@ static TABLE: &[FileSystem] = &[
     FileSystem { name: "overlay", magics: &[0x794c_7630], ..LOCAL },
 ];
 
-/// What is known of a type. `fuse.x` is what `fuse` is, but for what the table says of it.
+/// What is known of a type. For `fuse.x`, that is what is known of `fuse`, except where the table has an entry for
+/// `fuse.x`.
 pub fn of(name: &str) -> &'static FileSystem {
     static UNKNOWN: FileSystem = LOCAL;
     static SOME_FUSE: FileSystem = FUSE;
@@ -105,7 +107,7 @@ pub fn all() -> impl Iterator<Item = &'static FileSystem> {
     TABLE.iter()
 }
 
-/// Whose requests are made for what is mounted by this type.
+/// The protocol whose requests serve mounts of this type.
 pub(crate) fn protocol_of(name: &str) -> Option<&'static Protocol> {
     // `fuse.sshfs` is served as `fuse` is.
     let kind = name.split_once('.').map_or(name, |(kind, _)| kind);
@@ -122,8 +124,8 @@ pub fn magic_of(name: &str) -> Option<u32> {
     of(name).magics.first().copied()
 }
 
-/// Server and type of what the kernel side names by a source: `//server/share` and `//server` of SMB, `server:` of NFS, the path of
-/// its socket of a libcephfs proxy.
+/// Server and type of a mount that the kernel side names by its source: `//server/share` and `//server` of SMB, `server:` of NFS,
+/// the path of the socket of a libcephfs proxy.
 pub(crate) fn of_source(source: &str) -> (&str, &'static str) {
     match source.strip_prefix("//") {
         Some(share) => (share.split('/').next().unwrap_or_default(), "cifs"),

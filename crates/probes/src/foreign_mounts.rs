@@ -1,5 +1,6 @@
-//! Mounts of other mount namespaces, a container's above all. Their names are in the mountinfo of the processes there: the
-//! one that an event names is asked, once for each key that is not known. That walks no path and touches no mount.
+//! Mounts of other mount namespaces, above all those of containers. Their names are in the mountinfo of the processes in
+//! these namespaces. For each unknown key, the process that an event names is asked once. Reading mountinfo walks no path
+//! and touches no mount.
 
 use std::{collections::HashMap, fs, time::Duration};
 
@@ -10,11 +11,12 @@ use crate::{
     watched_namespace,
 };
 
-/// Keys remembered, known or not; the one asked for longest ago makes room.
+/// The most keys remembered, known or unknown. When there is no room, the key that was asked for longest ago is
+/// removed.
 const KEYS: usize = 1024;
-/// Processes asked about a key before it is left alone for a while.
+/// After this many processes were asked about a key without success, no process is asked about that key for a while.
 const LOOKS: u32 = 3;
-/// How long an answer stands: a device number may be another mount's one day.
+/// How long an answer is valid: the kernel may give a device number to another mount later.
 const STANDS: Duration = Duration::from_secs(60);
 
 /// What is known of mounts in other mount namespaces.
@@ -26,7 +28,7 @@ pub(crate) struct ForeignMounts {
 #[derive(Debug, Default)]
 struct ForeignMount {
     point: Option<MountPoint>,
-    /// When a process was asked last, and how many were since it was left alone.
+    /// When a process was last asked, and how many processes were asked since the last pause.
     looked: Duration,
     looks: u32,
 }
@@ -50,7 +52,7 @@ impl ForeignMounts {
         devices
     }
 
-    /// A process uses a mount that is none of this namespace.
+    /// A process uses a mount that does not belong to this namespace.
     pub fn resolve(&mut self, key: MountKey, pid: u32, now: Duration) {
         self.ask(key, now, || mount_of(key, pid));
     }
@@ -67,14 +69,14 @@ impl ForeignMounts {
         }
         entry.looks = if rested { 1 } else { entry.looks + 1 };
         entry.looked = now;
-        // A process that is gone takes nothing back.
+        // If the process is gone, the answer stands.
         if let Some(point) = mount() {
             entry.point = Some(point);
         }
     }
 }
 
-/// The mount as that process sees it, unless it is in the namespace that is watched, where it was not found.
+/// The mount as that process sees it; `None` if the process is in the watched namespace, where the mount was not found.
 fn mount_of(key: MountKey, pid: u32) -> Option<MountPoint> {
     let theirs = watched_namespace::number_of(&pid.to_string()).ok()?;
     if Some(theirs) == watched_namespace::identity().ok() {

@@ -1,5 +1,5 @@
-//! The frame of every BPF iterator: loaded when it is asked for, read to its end, given back when it is dropped. A new one is a
-//! `.bpf.c` and, beside it, what its records mean.
+//! The common part of every BPF iterator: it is loaded when it is asked for, read to its end, and unloaded when it is dropped.
+//! A new iterator is a `.bpf.c` file and, beside it, the meaning of its records.
 
 use std::io::Read;
 
@@ -9,20 +9,21 @@ use crate::generated::Plain;
 
 /// An iterator, loaded.
 pub(crate) struct KernelIterator {
-    // The links first: they are dropped before the object that their programs live in.
+    // The links come first: they are dropped before the object that their programs live in.
     links: Vec<Link>,
     object: Object,
 }
 
 impl KernelIterator {
-    /// Loads an object of one iterator, or of several that give the same kind of record, with `options` as its `.rodata.options`.
+    /// Loads an object with one iterator, or with several that give the same kind of record, with `options` as its
+    /// `.rodata.options`.
     pub fn load(object: &[u8], options: &[u8]) -> libbpf_rs::Result<Self> {
         let object = open(object, options)?.load()?;
         let links = object.progs_mut().map(|program| program.attach()).collect::<libbpf_rs::Result<_>>()?;
         Ok(Self { links, object })
     }
 
-    /// Leaves it in bpffs, where it outlives us.
+    /// Pins the iterator in bpffs, where it stays after this process.
     pub fn pin(&mut self, path: &std::path::Path) -> libbpf_rs::Result<()> {
         self.links.iter_mut().try_for_each(|link| link.pin(path))
     }
@@ -32,7 +33,7 @@ impl KernelIterator {
         self.object.maps().find(|map| map.name() == name)
     }
 
-    /// All that it gives now, as records of one size.
+    /// All records that the iterator gives now, all of one size.
     pub fn records<T: Plain>(&self) -> libbpf_rs::Result<Vec<T>> {
         let mut all = Vec::new();
         for link in &self.links {
@@ -41,8 +42,8 @@ impl KernelIterator {
         Ok(all)
     }
 
-    /// All that it gives now, where records differ in length: `take` is shown the bytes from the beginning of one on, and says how
-    /// long it is; `None` if it is not all there. Beyond the longest record, nothing is kept.
+    /// All records that the iterator gives now, if they differ in length. `take` gets the bytes from the beginning of a record on,
+    /// and returns the record's length, or `None` if the record is not complete. No more than the longest record is kept.
     pub fn each(&self, mut take: impl FnMut(&[u8]) -> Option<usize>) -> libbpf_rs::Result<()> {
         let mut buffer = vec![0; 64 << 10];
         self.links.iter().try_for_each(|link| each_of(&mut Iter::new(link)?, &mut buffer, &mut take))
@@ -82,7 +83,7 @@ pub(crate) fn open(object: &[u8], options: &[u8]) -> libbpf_rs::Result<OpenObjec
     Ok(object)
 }
 
-/// All that an iterator gives.
+/// All the output of an iterator.
 pub(crate) fn read_all<T: Plain>(iterator: &Link) -> libbpf_rs::Result<Vec<T>> {
     let mut bytes = Vec::new();
     Iter::new(iterator)?.read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! What this kernel allows, and whose module is there.
+//! What this kernel allows, and which modules it has.
 
 use std::{
     cell::RefCell,
@@ -23,7 +23,8 @@ pub struct Kernel {
     pub btf: bool,
     /// `none`, `integrity`, `confidentiality`; `unknown` where securityfs does not say.
     pub lockdown: String,
-    /// What is installed by name, once asked for: the lists are long, and a probe asks every few seconds.
+    /// The names of installed modules, read at the first request: the lists are long, and a probe asks every few
+    /// seconds.
     installed: RefCell<HashMap<String, ModuleState>>,
 }
 
@@ -37,7 +38,7 @@ impl Kernel {
         Self { release, btf, lockdown: chosen.into(), installed: RefCell::default() }
     }
 
-    /// Whether a module can be had, and why not. One that is installed later is noticed once it is loaded.
+    /// Whether a module is available, and if not, why. A module that is installed later is noticed once it is loaded.
     pub fn module(&self, name: &str) -> ModuleState {
         if Path::new("/sys/module").join(name).exists() {
             return ModuleState::Loaded;
@@ -66,7 +67,7 @@ impl Kernel {
     }
 }
 
-/// What it takes to load and attach programs, as a cure.
+/// What the process needs in order to load and attach programs, as a cure.
 pub const PERMISSION: &str = "run as root, or with CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_NET_ADMIN and CAP_SYSLOG";
 
 /// Whether this process has the capabilities to load and attach programs (capabilities(7)).
@@ -75,14 +76,14 @@ pub fn may_load() -> bool {
     const CAP_PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
-    // Where /proc does not say, the kernel will.
+    // If /proc does not say, the kernel will refuse the programs if the capabilities are missing.
     effective.is_none_or(|set| set & CAP_SYS_ADMIN != 0 || set & CAP_PERFMON_AND_BPF == CAP_PERFMON_AND_BPF)
 }
 
-/// Which of these functions the kernel proper has, as functions of their own: compilers put some into others.
+/// Which of these functions the kernel proper has, as functions of their own: compilers inline some functions into others.
 pub(crate) fn functions_of_kernel<'a>(names: &HashSet<&'a str>) -> libbpf_rs::Result<HashSet<&'a str>> {
     let btf = Btf::from_vmlinux()?;
-    // One pass: asking for one name is one, too.
+    // One pass for all names: a lookup of one name is one pass, too.
     let function =
         |id| btf.type_by_id::<Func>(TypeId::from(id))?.name()?.to_str().and_then(|name| names.get(name).copied());
     Ok((1..u32::try_from(btf.len()).unwrap_or(u32::MAX)).filter_map(function).collect())
@@ -95,17 +96,18 @@ pub enum ModuleState {
     Loaded,
     /// Installed, not loaded: the first mount loads it.
     Loadable,
-    /// Not there for this kernel.
+    /// Not available for this kernel.
     Missing,
 }
 
-/// Whether a module has types of its own: it is loaded, and no part of the kernel proper.
+/// Whether a module has types of its own: it is loaded, and is not built into the kernel.
 pub(crate) fn has_types(module: &str) -> bool {
     Path::new("/sys/kernel/btf").join(module).exists()
 }
 
-/// Whether each program on a module's function holds the module: since commit 31bf1dbccfb0. Before, each function that has
-/// programs does, by its trampoline. The kernel's types say which it is, backports included.
+/// Whether each program on a module's function holds a reference on the module, as it does since commit 31bf1dbccfb0.
+/// Before that commit, each function that has programs holds one reference, through its trampoline. The kernel's types
+/// show which is the case, backports included.
 pub(crate) fn programs_hold_modules() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     let has_module = || {
@@ -121,7 +123,7 @@ pub(crate) fn module_users(name: &str) -> Option<u64> {
     fs::read_to_string(Path::new("/sys/module").join(name).join("refcnt")).ok()?.trim().parse().ok()
 }
 
-/// Tells one loading of a module from the next: sysfs numbers its folder anew each time.
+/// Distinguishes one loading of a module from the next: sysfs gives the module's folder a new inode number each time.
 pub(crate) fn module_identity(name: &str) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(Path::new("/sys/module").join(name)).ok().map(|about| about.ino())
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn the_lists_of_modules_are_read_once() {
         let lists = tempfile::tempdir().unwrap();
-        // An absolute path takes the place of the folder that it is joined to.
+        // join() of an absolute path replaces the folder.
         let release = lists.path().display().to_string();
         let kernel = Kernel { release, ..Kernel::current() };
         fs::write(lists.path().join("modules.dep"), "kernel/fs/no_such_fs.ko.xz: kernel/lib/x.ko.xz\n").unwrap();

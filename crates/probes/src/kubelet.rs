@@ -3,8 +3,9 @@
 /// What mounts through the container storage interface.
 const CSI: &str = "kubernetes.io~csi";
 
-/// `PV` of `.../pods/UID/volumes/kubernetes.io~csi/PV/mount`, of `.../pods/UID/volumes/kubernetes.io~nfs/PV` (and cephfs, azure-file, glusterfs), and of
-/// `.../pods/UID/volume-subpaths/PV/CONTAINER/0` (kubernetes, pkg/volume/util/subpath). Of a volume that a pod declares itself, it is the pod's name for it.
+/// `PV` of `.../pods/UID/volumes/kubernetes.io~csi/PV/mount`, of `.../pods/UID/volumes/kubernetes.io~nfs/PV` (and cephfs, azure-file, glusterfs), and
+/// of `.../pods/UID/volume-subpaths/PV/CONTAINER/0` (kubernetes, pkg/volume/util/subpath). For a volume that a pod declares itself, `PV` is the pod's
+/// name for the volume.
 pub(crate) fn volume_of(path: &str) -> Option<&str> {
     let (_, below) = path.rsplit_once("/pods/")?;
     let mut parts = below.split('/');

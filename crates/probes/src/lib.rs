@@ -59,8 +59,8 @@ pub use runs::ProgramRuns;
 pub use shared::ProbeCounters;
 pub use usage::{Account, Usage, Who};
 
-/// Every probe. A new one is a folder, a number in bpf/event.h and a line here. What one protocol's hooks need several
-/// modules for is several probes, next to each other.
+/// Every probe. A new probe is a folder, a number in bpf/event.h and a line here. If the hooks of one protocol are in
+/// several modules, the protocol has several probes, next to each other.
 static SPECS: &[&spec::Spec] = &[
     &smb::SPEC,
     &syscalls::SPEC,
@@ -111,7 +111,8 @@ pub fn system_call(name: &str) -> Option<&'static str> {
     name.parse::<::syscalls::Sysno>().ok().map(|call| call.name())
 }
 
-/// Whether what it tells of operations in flight has the names of their files: a program that lists them has, a map of them has not.
+/// Whether the protocol's operations in flight carry the names of their files: those listed by a program do, those read from a map
+/// do not.
 pub fn names_files_in_flight(protocol: &Protocol) -> bool {
     let lists = |spec: &spec::Spec| {
         let programs = spec.rungs.iter().flat_map(|rung| rung.required.iter().chain(rung.optional));
@@ -120,7 +121,7 @@ pub fn names_files_in_flight(protocol: &Protocol) -> bool {
     protocol.file_names != FileNames::None && specs().any(|spec| spec.protocol == protocol && lists(spec))
 }
 
-/// Whether the protocol's probe can tell what is in flight: see [`ProbeSet::in_flight`].
+/// Whether the protocol's probe can list operations in flight: see [`ProbeSet::in_flight`].
 pub fn shows_in_flight(protocol: &Protocol) -> bool {
     specs().any(|spec| spec.protocol == protocol && !spec.inflight.is_empty())
 }
@@ -142,7 +143,7 @@ pub fn fill_line(event: &Event, line: &mut EventLine<'static>) {
 pub struct Alias {
     /// The name; also the probe's own, where that has other defaults than most.
     pub name: &'static str,
-    /// What takes less is not shown, milliseconds.
+    /// Operations that take less than this are not shown, milliseconds.
     pub min_ms: f64,
     /// The type of file system that it is limited to.
     pub fstype: Option<&'static str>,
@@ -154,13 +155,13 @@ impl Alias {
     }
 }
 
-/// Every alias, with what it means.
+/// Every alias, with its probe and defaults.
 pub fn aliases() -> impl Iterator<Item = (&'static Protocol, Alias)> {
     let first = specs().filter(|spec| spec.is_first());
     first.flat_map(|spec| spec.aliases.iter().map(|alias| (spec.protocol, *alias)))
 }
 
-/// Has libbpf's messages go to the log, at debug level.
+/// Sends libbpf's messages to the log, at debug level.
 pub fn log_libbpf() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, message| {
         tracing::debug!(target: "libbpf", "{}", message.trim_end());
@@ -176,7 +177,7 @@ pub fn protocol(name: &str) -> Option<&'static Protocol> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProbeSupport {
-    /// All it can see, it sees.
+    /// The probe sees everything that it can see.
     Ready,
     /// It works, but something is missing; the reason says what.
     Degraded,

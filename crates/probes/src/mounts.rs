@@ -1,4 +1,4 @@
-//! What is mounted where, from mountinfo and the kernel side's names only: no mount is ever touched.
+//! The mounts and their mount points, from mountinfo and the kernel side's names only: no mount is ever touched.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -28,7 +28,7 @@ pub struct MountPoint {
     pub id: u32,
     /// The superblock's key.
     pub device: MountKey,
-    /// What of the file system is mounted: `/`, or something below; of nsfs, which namespace.
+    /// The part of the file system that is mounted: `/`, or a folder below it; for nsfs, which namespace.
     pub root: Vec<u8>,
     /// Names, safe to print.
     pub mount: Mount,
@@ -46,7 +46,7 @@ impl MountPoint {
         filesystems::of(&self.mount.fstype)
     }
 
-    /// The key that stands for it where SMB shares are known by their source.
+    /// The key of the mount if the kernel side knows it by its source, as it knows SMB shares.
     pub(crate) fn source_key(&self) -> MountKey {
         if self.filesystem().named_by_share {
             MountKey::source(share(self.mount.source.as_bytes()))
@@ -61,19 +61,20 @@ impl MountPoint {
 pub struct Mounts {
     points: Vec<MountPoint>,
     by_key: HashMap<MountKey, usize>,
-    /// Of the text they were read from.
+    /// A hash of the text that the mounts were read from.
     fingerprint: u64,
-    /// Kept open to be asked whether anything has changed: reading ten thousand lines for nothing takes 10 ms.
+    /// The file is kept open so that the kernel can be asked whether anything has changed: reading ten thousand lines
+    /// in vain takes 10 ms.
     source: Option<Rc<fs::File>>,
     /// Devices of remote mounts of other namespaces.
     foreign: Vec<MountKey>,
-    /// Servers that mountinfo does not name, as probes have seen them, with one of their mounts.
+    /// Servers that mountinfo does not name and that probes have seen, each with one of its mounts.
     daemons: Vec<(SocketAddr, MountKey)>,
-    /// Remote mounts that are no longer there, the one that went last at the end; [`GONE`] at most.
+    /// Remote mounts that are no longer there, the latest last; [`GONE`] at most.
     gone: VecDeque<(MountKey, Mount)>,
 }
 
-/// How many mounts that are no longer there are known by name: those of incidents that are not over yet.
+/// The most removed mounts whose names are kept, for incidents that are not over yet.
 const GONE: usize = 64;
 
 impl Mounts {
@@ -83,12 +84,12 @@ impl Mounts {
     /// When its mountinfo cannot be read.
     pub fn current() -> io::Result<Self> {
         let source = fs::File::open(mountinfo())?;
-        // Before it is read, so that what comes meanwhile counts as a change.
+        // Opened before the mountinfo is read, so that a change during the reading counts as a change.
         has_changed(&source);
         Ok(Self { source: Some(Rc::new(source)), ..Self::parse(&fs::read(mountinfo())?) })
     }
 
-    /// Those of this process's own namespace, in which its paths lead somewhere.
+    /// The mounts of this process's own namespace, in which its paths resolve.
     ///
     /// # Errors
     /// When `/proc/self/mountinfo` cannot be read.
@@ -116,7 +117,7 @@ impl Mounts {
         Ok(changed)
     }
 
-    /// Takes over what was known of mounts that are no longer there.
+    /// Takes over the names of mounts that are no longer there.
     fn remember(&mut self, before: Self) {
         let went = before.by_key.iter().filter_map(|(key, index)| Some((*key, before.points.get(*index)?)));
         let went = went.filter(|(key, point)| point.remote && !self.by_key.contains_key(key));
@@ -132,14 +133,14 @@ impl Mounts {
         self.gone.iter().rev().find(|(gone, _)| *gone == key).map(|(_, mount)| mount)
     }
 
-    /// Takes note of the devices of remote mounts of other namespaces. Returns whether they are others than before.
+    /// Notes the devices of remote mounts of other namespaces. Returns whether they differ from the noted ones.
     pub(crate) fn set_foreign(&mut self, devices: Vec<MountKey>) -> bool {
         let changed = self.foreign != devices;
         self.foreign = devices;
         changed
     }
 
-    /// Takes note of servers that mountinfo does not name, each with one of its mounts. Returns whether they are others than before.
+    /// Notes servers that mountinfo does not name, each with one of its mounts. Returns whether they differ from the noted ones.
     pub(crate) fn set_daemons(&mut self, daemons: Vec<(SocketAddr, MountKey)>) -> bool {
         let changed = self.daemons != daemons;
         self.daemons = daemons;
@@ -183,7 +184,8 @@ impl Mounts {
         Some(PathBuf::from(OsStr::from_bytes(&point.path)))
     }
 
-    /// Network namespaces that are kept by a mount, and where; but for what could only be reached through a remote mount.
+    /// Network namespaces that are kept by a mount, and the mount points. Leaves out mount points that can only be
+    /// reached through a remote mount.
     pub(crate) fn network_namespaces(&self) -> impl Iterator<Item = (u64, PathBuf)> {
         let remote: Vec<&[u8]> = self.points.iter().filter(|point| point.remote).map(|point| &*point.path).collect();
         let reached = move |point: &&MountPoint| !remote.iter().any(|above| is_below(&point.path, above));
@@ -219,17 +221,17 @@ fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::once(path).chain(above.filter(move |above| above.len() < path.len()))
 }
 
-/// The mountinfo of the mount namespace that is watched. Kept open, the file polls as POLLPRI when something is mounted or unmounted
-/// (proc_pid_mounts(5)).
+/// The mountinfo of the mount namespace that is watched. If the file is kept open, poll() reports POLLPRI when something is mounted
+/// or unmounted (proc_pid_mounts(5)).
 pub fn mountinfo() -> PathBuf {
     watched_namespace::proc_file("mountinfo")
 }
 
-/// Whether anything was mounted or unmounted since this was last asked of the same open file (mounts_poll() of
+/// Whether anything was mounted or unmounted since the last call with the same open file (mounts_poll() of
 /// fs/proc_namespace.c).
 fn has_changed(mountinfo: &fs::File) -> bool {
     let mut wanted = [PollFd::new(mountinfo.as_fd(), PollFlags::POLLPRI)];
-    // What cannot be asked may have changed.
+    // If poll() fails, assume a change.
     poll(&mut wanted, PollTimeout::ZERO).map_or(true, |ready| ready > 0)
 }
 
@@ -309,8 +311,8 @@ fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Names the persistent volumes. The kubelet mounts most volumes once for all pods (`globalmount`) and binds that into each pod, where the path says which
-/// it is. What would have two names has none: of SMB, two volumes may be folders of one share.
+/// Names the persistent volumes. The kubelet mounts most volumes once for all pods (`globalmount`) and bind-mounts this mount into each pod, where
+/// the path has the volume's name. A mount that would have two names gets none: two SMB volumes may be folders of one share.
 fn name_volumes(points: &mut [MountPoint]) {
     let mut volumes: HashMap<MountKey, Option<String>> = HashMap::new();
     for point in points.iter_mut().filter(|point| point.remote) {

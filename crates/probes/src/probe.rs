@@ -1,4 +1,4 @@
-//! What a probe does that no other does, while it is wanted. What it is, its [`Spec`](crate::spec::Spec) says.
+//! What a single probe does beyond its [`Spec`](crate::spec::Spec), while the probe is wanted.
 
 use std::{any::Any, net::SocketAddr, time::Duration};
 
@@ -14,9 +14,9 @@ pub(crate) struct Sent {
     pub mount: MountKey,
     /// For how long nothing was sent; `None`: nothing ever was.
     pub quiet: Option<Duration>,
-    /// For how long the server's host has acknowledged nothing, although not all that was sent is acknowledged.
+    /// For how long the server's host has acknowledged nothing, although sent data is not yet acknowledged.
     pub unacknowledged: Option<Duration>,
-    /// Data of the server has come in behind some that is missing still.
+    /// Data of the server has arrived, and data before it is still missing.
     pub gap: bool,
 }
 
@@ -28,15 +28,15 @@ pub(crate) enum AttachedTo {
     Tracepoint,
 }
 
-/// A probe, attached or not. Whatever it may do is nothing unless it says otherwise; most do nothing but what their
+/// A probe, attached or not. The default of every method does nothing; most probes do only what their
 /// [`Spec`](crate::spec::Spec) describes.
 pub(crate) trait Probe: Any + Send {
-    /// Why nothing need be tried, and the cure, where that is known beforehand.
+    /// Why attaching need not be tried, and the cure, if this is known beforehand.
     fn refusal(&mut self) -> Option<(String, String)> {
         None
     }
 
-    /// What to do if no way to attach it works, where that is known better than of any probe.
+    /// What to do if no way to attach the probe works, if the probe knows better than the general advice.
     fn cure(&self) -> Option<String> {
         None
     }
@@ -51,49 +51,50 @@ pub(crate) trait Probe: Any + Send {
         false
     }
 
-    /// The object has been loaded: attaches what it attaches itself, at least what can be now.
+    /// Called when the object has been loaded: attaches what the probe attaches itself, as far as this is possible now.
     fn attach(&mut self, _object: &mut Object) -> Result<()> {
         Ok(())
     }
 
-    /// Attaches and detaches what is needed only now and then. It is called whenever the ring has been looked at, and every few seconds.
+    /// Attaches and detaches programs that are needed only at times. Called after each look at the ring, and every few seconds.
     fn tend(&mut self, _object: &Object) {}
 
-    /// What its programs whose sections do not say so are attached to in this module.
+    /// The target in this module of each program whose section does not name one.
     fn attached_in(&self, _module: &str) -> Vec<AttachedTo> {
         Vec::new()
     }
 
-    /// What this rung cannot see though nothing of it is missing.
+    /// What this rung cannot see although none of its programs is missing.
     fn unseen(&self, _rung: &Rung) -> Option<&'static str> {
         None
     }
 
-    /// Gives back what it has attached or set, before the object goes.
+    /// Returns what the probe has attached or set, before the object is dropped.
     fn detach(&mut self, _object: &Object) {}
 
-    /// Brings its own maps up to date with what is mounted: when it has been attached, and when that changes.
+    /// Updates the probe's own maps with the mounts: after attaching, and when the mounts change.
     fn follow_mounts(&mut self, _object: &mut Object, _mounts: &Mounts) -> Result<()> {
         Ok(())
     }
 
-    /// Has a probe that looks at nothing by itself look at what the mounts have. It may not be attached yet.
+    /// Makes a probe that looks at nothing by itself look at the mounts. The probe may not be attached yet.
     fn select_mounts(&mut self, _object: Option<&mut Object>, _mounts: &Mounts) -> Result<()> {
         Ok(())
     }
 
-    /// Whether the entry of this key, in a map of operations in flight, will never be removed by the kernel side: its
-    /// process is gone, say.
+    /// Whether the kernel side will never remove the entry of this key in a map of operations in flight: its process is
+    /// gone, for example.
     fn has_ended(&self, _key: &[u8]) -> bool {
         false
     }
 
-    /// What it can see of the connections with servers now: what was sent, and whether the server's host has it.
+    /// What the probe sees of the connections with servers now: what was sent, and whether the server's host has
+    /// acknowledged it.
     fn sent(&self) -> Vec<Sent> {
         Vec::new()
     }
 
-    /// Servers that it has seen requests go to and that mountinfo does not name, each with one of its mounts.
+    /// Servers that the probe has seen requests go to and that mountinfo does not name, each with one of its mounts.
     fn daemons(&self) -> Vec<(SocketAddr, MountKey)> {
         Vec::new()
     }
@@ -109,11 +110,11 @@ pub(crate) trait Probe: Any + Send {
         Ok(Vec::new())
     }
 
-    /// Gives up what those say of mounts that are gone.
+    /// Drops the histograms of mounts that are gone.
     fn forget_mounts(&self, _gone: &dyn Fn(MountKey) -> bool) {}
 }
 
-/// One that does nothing else.
+/// A probe that does only what its spec says.
 pub(crate) struct PlainProbe;
 
 impl Probe for PlainProbe {}

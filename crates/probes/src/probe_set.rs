@@ -1,4 +1,5 @@
-//! A set of probes at work: filtering, draining, and what they have counted and recorded. How they are attached, and again: `watch/`.
+//! A set of probes at work: filtering, draining, and what the probes have counted and recorded. Attaching and attaching again are in
+//! `probe_set/`.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -43,9 +44,9 @@ use in_flight::name_requester;
 pub struct Filter {
     /// Threshold per operation; an operation that is missing here never becomes an event for being slow.
     pub thresholds: Vec<(Operation, Duration)>,
-    /// Operations whose failures are events, however fast; but for those that end with an ordinary code.
+    /// Operations whose failures are events, however fast, except failures with an ordinary code.
     pub failures: Vec<Operation>,
-    /// Codes that are wanted though their protocol calls them ordinary.
+    /// Codes that are wanted although their protocol calls them ordinary.
     pub wanted_ordinary: Vec<(&'static Protocol, Code)>,
     /// Only this mount; `MountKey::NONE`: all.
     pub mount: MountKey,
@@ -55,9 +56,9 @@ pub struct Filter {
     pub errors_only: bool,
     /// System calls: watch local file systems too.
     pub all_filesystems: bool,
-    /// vfs: only file systems with this superblock magic number, whatever they are; 0: those that are watched.
+    /// vfs: only file systems with this superblock magic number, of any type; 0: the file systems that are watched.
     pub magic: u32,
-    /// In whose name operations are counted: see [`ProbeSet::usage`].
+    /// By which requester operations are counted: see [`ProbeSet::usage`].
     pub account: Account,
     /// ProbeSet this process as well.
     pub watch_self: bool,
@@ -76,7 +77,8 @@ pub struct ProbeOptions {
     pub ring_bytes: u32,
     /// Operations that the flight recorder holds, over all CPUs.
     pub recorder_records: u32,
-    /// How many combinations of operation, mount and requester can be told apart, if that is wanted; 0: it never is.
+    /// How many combinations of operation, mount and requester can be counted apart from one another; 0: operations are
+    /// never counted by requester.
     pub usage_keys: u32,
     /// Give a module's hooks back while it has no users, so that it can be unloaded.
     pub yield_idle_modules: bool,
@@ -89,14 +91,14 @@ pub struct ProbeSet {
     ring: RingBuffer<'static>,
     drained: Rc<RefCell<Drained>>,
     mounts: Mounts,
-    /// Of other namespaces. In a cell, since it is learned from events wherever they are read.
+    /// Mounts of other namespaces. In a cell, because they are learned from events wherever events are read.
     foreign_mounts: RefCell<ForeignMounts>,
     kernel: Kernel,
     pinned: Option<PathBuf>,
-    /// What other programs are told of mounts, while the maps are pinned.
+    /// What other programs are told of mounts while the maps are pinned.
     mount_directory: MountDirectory,
     yield_idle_modules: bool,
-    /// Operations that had not found room in the histograms when this was last looked at.
+    /// The number of operations without room in the histograms, as of the last look.
     lost_histograms: u64,
     /// Loaded when first asked; `None` where that does not work.
     threads: OnceCell<Option<ThreadIterator>>,
@@ -106,7 +108,7 @@ pub struct ProbeSet {
 struct Drained {
     events: Vec<Event>,
     mapped: Vec<mapped>,
-    /// Records that are a probe's own, one behind the other.
+    /// Records of single probes, one behind the other.
     own: Vec<u8>,
     consumed: u64,
     refused: u64,
@@ -125,8 +127,8 @@ impl ProbeSet {
         Self::begin(options, None)
     }
 
-    /// As [`ProbeSet::start`], but only what the `followed` processes ask for becomes an event, and what threads of the kernel ask for on
-    /// anybody's behalf. Histograms and the flight recorder have everything.
+    /// As [`ProbeSet::start`], but only operations that the `followed` processes request, and those that kernel threads request for any
+    /// process, become events. Histograms and the flight recorder have all operations.
     ///
     /// # Errors
     ///
@@ -174,8 +176,8 @@ impl ProbeSet {
         Ok(watch)
     }
 
-    /// Pins the maps that other programs read, until this watch ends, in the place of what is pinned in that folder. Those may have
-    /// to go without them, we do not.
+    /// Pins the maps that other programs read, until this watch ends, and replaces what is pinned in that folder. If pinning fails,
+    /// other programs do without the maps, and this watch goes on.
     pub fn pin(&mut self, folder: &Path) {
         match self.shared.pin(folder) {
             Ok(()) => {
@@ -201,7 +203,7 @@ impl ProbeSet {
         self.shared.apply(filter)
     }
 
-    /// Lets one event in 2^`shift` through; its weight makes up for the others.
+    /// Lets one event in 2^`shift` through; the weight of this event stands for the others.
     ///
     /// # Errors
     ///
@@ -246,19 +248,20 @@ impl ProbeSet {
         let read = |probe: &AtWork| self.shared.counters(probe.spec.id).unwrap_or_default();
         let read_now = |probe: &AtWork| {
             let counted = read(probe);
-            // What has ended without a program's being told is among the unfinished until somebody looks.
+            // An operation that ended without a program being called stays among the unfinished until the map is
+            // checked.
             let looked = probe.attached.as_ref().filter(|_| counted.unfinished() > 0);
             looked.and_then(|attached| slots::look(&attached.object)).map_or(counted, |_| read(probe))
         };
         self.first_probes().map(|probe| (probe.spec.protocol, read_now(probe))).collect()
     }
 
-    /// One for each protocol: those of one share their counters.
+    /// One entry for each protocol: the probes of a protocol share their counters.
     fn first_probes(&self) -> impl Iterator<Item = &AtWork> {
         self.probes.iter().filter(|probe| probe.spec.is_first())
     }
 
-    /// Events that found the ring full, by probe: the one counter that is asked for all the time.
+    /// Events that found the ring full, by probe: the one counter that is read all the time.
     pub fn lost_events(&self) -> Vec<(&'static Protocol, u64)> {
         self.one_counter(counter::COUNT_LOST_RING)
     }
@@ -283,8 +286,8 @@ impl ProbeSet {
         self.shared.histograms()
     }
 
-    /// Shows operations by who asked for them, as the filter wants them told apart: every entry since it was first wanted.
-    /// Allocates nothing for an entry.
+    /// Shows operations by requester, as the filter distinguishes requesters: every entry since counting by requester
+    /// began. Allocates nothing for an entry.
     ///
     /// # Errors
     ///
@@ -293,7 +296,8 @@ impl ProbeSet {
         self.shared.usage(show)
     }
 
-    /// Takes out what is counted for someone who asks for nothing any more, to make room; `None` if there is nothing.
+    /// Removes the counts of a requester that requests nothing any more, to make room; `None` if there is no such
+    /// requester.
     ///
     /// # Errors
     ///
@@ -302,7 +306,7 @@ impl ProbeSet {
         self.shared.take_usage(who)
     }
 
-    /// Whether `key` means the mount of this device, by whichever probe's way to name it.
+    /// Whether `key` means the mount of this device, in any probe's way to name the mount.
     pub fn means(&self, key: MountKey, device: MountKey) -> bool {
         let same = |point| specs().any(|spec| (spec.mount_key)(point) == key);
         key == device || self.mounts.get(device).is_some_and(same)
@@ -347,7 +351,7 @@ impl ProbeSet {
         self.shared.read_tail(tail)
     }
 
-    /// Operations that ended since this was last asked with the same `seen`: about `most` of the newest, and how many there were in all.
+    /// Operations that ended since the last call with the same `seen`: about `most` of the newest, and the number of all of them.
     ///
     /// # Errors
     ///
@@ -393,7 +397,7 @@ impl ProbeSet {
         self.mounts.get(key).cloned().or_else(|| self.foreign_mounts.borrow().get(key).cloned())
     }
 
-    /// The key by which a protocol's events name what is mounted at `path`; `None` if nothing is mounted just there.
+    /// The key by which a protocol's events name what is mounted at `path`; `None` if `path` is not a mount point.
     pub fn key_at(&self, protocol: &Protocol, path: &[u8]) -> Option<MountKey> {
         let spec = Spec::of(protocol)?;
         self.mounts.at(path).map(spec.mount_key)
@@ -408,14 +412,14 @@ impl Drop for ProbeSet {
     }
 }
 
-/// Who a process is, as long as it is there.
+/// The identity of a process, as long as the process exists.
 pub fn requester(pid: u32) -> Requester {
     let mut named = Requester { pid, tid: pid, ..Requester::default() };
     name_requester(&mut named);
     named
 }
 
-/// The keys by which the probes' events may name a mount, the superblock's own aside.
+/// The keys by which the probes' events may name a mount, apart from the superblock's own key.
 pub fn keys_of(point: &MountPoint) -> Vec<MountKey> {
     let mut keys: Vec<_> = specs().map(|spec| (spec.mount_key)(point)).filter(|key| *key != point.device).collect();
     keys.sort_unstable();

@@ -11,7 +11,7 @@ use model::{Event, Nanos};
 
 use crate::{decode, generated::record};
 
-/// Bytes of one record: `struct record` of bpf/event.h.
+/// Bytes of one record, `struct record` of bpf/event.h.
 pub const RECORD_SIZE: usize = size_of::<record>();
 
 /// Records for each CPU: a power of two, so that the kernel side can mask, and at least 64.
@@ -29,7 +29,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Every operation that ended after this is in it: of those that ended before, some CPU has overwritten its first.
+    /// The copy holds every operation that ended after this time. Of the operations that ended earlier, at least one
+    /// CPU has overwritten its first.
     pub fn whole_since(&self) -> Nanos {
         self.whole_since
     }
@@ -44,7 +45,7 @@ impl Recorder {
         self.newest(since, limit).into_iter().filter_map(|at| decode::decode_record(self.record(at)))
     }
 
-    /// A recorder of these alone, no larger than it must be.
+    /// A recorder of these records alone, no larger than necessary.
     pub fn excerpt(&self, since: u64, limit: usize) -> Self {
         let order = self.newest(since, limit);
         let mut bytes = Vec::with_capacity(order.len() * self.record_size);
@@ -75,13 +76,14 @@ impl Recorder {
     }
 }
 
-/// When the newest was overwritten that is missing now, at the latest: the oldest end in the slice of a CPU that has gone
-/// round, the latest of all CPUs.
+/// An upper bound of when the newest missing record was overwritten: the oldest end in the slice of each CPU whose ring
+/// has wrapped around, and the latest of these ends over all CPUs.
 fn whole_since(bytes: &[u8], record_size: usize, per_cpu: usize) -> Nanos {
     let slices = bytes.chunks_exact((record_size * per_cpu).max(1));
     let oldest = slices.filter_map(|slice| {
         let ends = || slice.chunks_exact(record_size).filter_map(end_of);
-        // One that is being written has no end: either of the last two says that the circle has been closed.
+        // A record that is being written has no end time: that either of the last two has one shows that the ring has
+        // wrapped around.
         ends().skip(per_cpu.saturating_sub(2)).any(|end| end != 0).then(|| ends().filter(|end| *end != 0).min())?
     });
     oldest.max().unwrap_or_default()
@@ -110,8 +112,8 @@ impl RecorderMapping {
         Ok(Self { memory: memory.cast(), length })
     }
 
-    /// Copies records to `to`, whose length is a multiple of [`RECORD_SIZE`]. The kernel side writes meanwhile: a record that
-    /// changed under the copy becomes all zero. False if they are not all within the mapping.
+    /// Copies records to `to`, whose length is a multiple of [`RECORD_SIZE`]. The kernel side may write during the copy: a
+    /// record that changed during the copy becomes all zero. Returns false if the records are not all within the mapping.
     fn copy(&self, first: usize, to: &mut [u8]) -> bool {
         let at = first * RECORD_SIZE;
         if at.checked_add(to.len()).is_none_or(|end| end > self.length) {
@@ -131,7 +133,7 @@ impl RecorderMapping {
 }
 
 impl RecorderMapping {
-    /// Records of a CPU, by how many it had written before each.
+    /// Records of a CPU, each given by the number of records that the CPU had written before it.
     fn records(&self, cpu: usize, per_cpu: u64, range: Range<u64>) -> Vec<u8> {
         let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize * RECORD_SIZE];
         for (index, record) in range.zip(bytes.chunks_exact_mut(RECORD_SIZE)) {
@@ -168,16 +170,16 @@ pub struct Slice {
     pub bytes: Vec<u8>,
 }
 
-/// Where a reader of the recorder is, CPU by CPU.
+/// Where a reader of the recorder is, for each CPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     /// The next record to be read.
     next: u64,
-    /// That record was being written when it was last looked at.
+    /// The next record was being written when the reader last looked at it.
     awaited: bool,
 }
 
-/// Reads the recorder bit by bit: each call returns what was written since the one before.
+/// Reads the recorder step by step: each call returns the records written since the previous call.
 pub struct Tail {
     mapping: RecorderMapping,
     per_cpu: u64,
@@ -211,7 +213,7 @@ impl Tail {
             lost += first - cursor.next;
             let mut bytes = self.mapping.records(cpu, self.per_cpu, first..head);
             let is_whole = |record: &[u8]| end_of(record).is_some_and(|end| end != 0);
-            // One that is being written is waited for once.
+            // A record that is being written is waited for once.
             let skipped = usize::from(first == cursor.next && cursor.awaited) * RECORD_SIZE;
             let records = bytes.get(skipped..).unwrap_or_default().chunks_exact(RECORD_SIZE);
             let whole = skipped + records.take_while(|record| is_whole(record)).count() * RECORD_SIZE;
@@ -222,7 +224,8 @@ impl Tail {
                 slices.push(Slice { cpu: cpu as u32, first, bytes });
             }
         }
-        // What was overwritten while it was read may be of two operations, or of a later one than its place says.
+        // A record that was overwritten during the read may mix two operations, or hold a later operation than its
+        // place says.
         for (slice, head) in slices.iter_mut().filter_map(|slice| {
             let head = heads().ok()?.get(slice.cpu as usize).copied()?;
             Some((slice, head))
@@ -238,8 +241,8 @@ impl Tail {
     }
 }
 
-/// The newest records since `seen`, about `most` of them, an equal part from each CPU that wrote any; and how many were written. `seen` is brought up
-/// to date. Nothing stays mapped.
+/// The newest records since `seen`, about `most` of them, an equal part from each CPU that wrote any; and the number of records written. `seen` is
+/// updated. The mapping does not remain.
 pub(crate) fn newest(
     map: &MapHandle,
     per_cpu: u32,
@@ -290,7 +293,8 @@ impl RecorderCopy {
         (self.cpus, self.per_cpu)
     }
 
-    /// Puts a slice in its place, over what was there. A slice of a CPU that the recorder does not have changes nothing.
+    /// Puts a slice in its place, over the old content. A slice of a CPU that the recorder does not have changes
+    /// nothing.
     pub fn apply(&mut self, slice: &Slice) {
         let per_cpu = u64::from(self.per_cpu);
         if slice.cpu >= self.cpus {

@@ -1,4 +1,5 @@
-//! The records in the ring: each begins with what it is and how large it is, and what is neither as it should be is refused.
+//! The records in the ring. Each record begins with its kind and its size; a record with an unknown kind or a wrong size is
+//! refused.
 
 use std::mem::offset_of;
 
@@ -27,7 +28,8 @@ pub(crate) enum RingRecord<'b> {
     Own(&'b [u8]),
 }
 
-/// The record in these bytes; `None` if their kind is none of ours, their size is another, or they make no sense.
+/// The record in these bytes; `None` if their kind is unknown, their size is not that of their kind, or their values
+/// are invalid.
 pub(crate) fn decode(bytes: &[u8]) -> Option<RingRecord<'_>> {
     let head = ring_head::from_bytes(bytes)?;
     let is = |size: usize| bytes.len() == size && usize::from(head.size) == size;
@@ -47,7 +49,7 @@ pub(crate) fn is_of(record: &[u8], spec: &Spec) -> bool {
     spec.record.as_ref().is_some_and(|own| Some(own.kind) == kind)
 }
 
-/// Each of several records that were found to be good, one behind the other.
+/// Each of several valid records, one behind the other.
 pub(crate) fn each(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (record, rest) = bytes.split_at_checked(ring_head::from_bytes(bytes)?.size.into())?;

@@ -7,7 +7,8 @@ use libbpf_rs::{Object, libbpf_sys};
 /// Sums over the programs of one probe since they were attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProgramRuns {
-    /// Runs refused because the same program was running on that CPU already: its operation was preempted in it.
+    /// Runs that the kernel refused because the same program was already running on that CPU: the operation there was
+    /// preempted in the program.
     pub missed: u64,
     /// Time spent, nanoseconds; only while `kernel.bpf_stats_enabled` is set.
     pub nanoseconds: u64,

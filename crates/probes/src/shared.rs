@@ -54,9 +54,9 @@ pub struct ProbeCounters {
     pub lost_inflight: u64,
     /// Operations missing in the histograms.
     pub lost_histogram: u64,
-    /// Operations counted in nobody's name, where somebody's was wanted: too many who asked.
+    /// Operations that were not counted by requester, although this was wanted: there were too many requesters.
     pub other_usage: u64,
-    /// Events left out on purpose while flooded; the weight of the others makes up for them.
+    /// Events left out on purpose during a flood; the weight of the reported events makes up for them.
     pub sampled_out: u64,
     /// In-flight entries that never finished and were removed by age.
     pub swept: u64,
@@ -72,7 +72,7 @@ impl ProbeCounters {
         [("ring_full", self.lost_ring), ("inflight_full", self.lost_inflight), ("histograms_full", self.lost_histogram)]
     }
 
-    /// Operations under way, or whose end was missed: zero when nothing is asked for.
+    /// Operations under way, or whose end was missed: zero if no operation is in flight.
     pub fn unfinished(&self) -> u64 {
         self.started.saturating_sub(self.finished + self.swept)
     }
@@ -136,7 +136,7 @@ impl SharedMaps {
         Ok(shared)
     }
 
-    /// Where operations are counted whose own entry finds no room: made while there is some.
+    /// Creates the entries that count operations whose own entry finds no room, while there is room for them.
     fn make_others(&self) -> libbpf_rs::Result<()> {
         let map = self.map("usage")?;
         for spec in specs().filter(|spec| spec.is_first()) {
@@ -233,7 +233,8 @@ impl SharedMaps {
 
     pub fn counters(&self, probe: probe_id) -> libbpf_rs::Result<ProbeCounters> {
         let read = |which| self.counter(probe, which);
-        // Losses before what they are part of: so a difference of the two is never below zero, though both go on.
+        // Losses are read before the total that they are part of. So the difference of the two is never below zero,
+        // although both go on counting.
         let lost_ring = read(counter::COUNT_LOST_RING)?;
         Ok(ProbeCounters {
             started: read(counter::COUNT_STARTED)?,
@@ -286,7 +287,7 @@ impl SharedMaps {
         })
     }
 
-    /// Takes an entry out, and returns what it said last; `None` if there is none.
+    /// Removes an entry, and returns its last value; `None` if there is no such entry.
     pub fn take_usage(&self, who: &Who) -> libbpf_rs::Result<Option<Usage>> {
         let Some(spec) = Spec::of(who.operation.protocol()).filter(|_| !who.is_other()) else { return Ok(None) };
         let key = usage::key_of(who, spec.id.0);

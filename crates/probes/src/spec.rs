@@ -11,7 +11,8 @@ use crate::{
     probe::{PlainProbe, Probe},
 };
 
-/// One probe: what it watches and the ways to attach it, best first. What it does not need is as in [`Spec::BASE`].
+/// One probe: what it watches and the ways to attach it, best first. Fields that a probe does not need are those of
+/// [`Spec::BASE`].
 pub(crate) struct Spec {
     /// What `doctor` calls it: the protocol's name, but for a protocol's further objects, which need other modules.
     pub name: &'static str,
@@ -29,8 +30,8 @@ pub(crate) struct Spec {
     pub libraries: Option<&'static LibraryKind>,
     /// The key by which its events name a mount.
     pub mount_key: fn(&MountPoint) -> MountKey,
-    /// Its maps of operations in flight: a value begins with a `struct flight`. Those that are no arrays are swept. Or the
-    /// iterator over tasks that lists them, as events.
+    /// The probe's maps of operations in flight: each value begins with a `struct flight`. Maps that are not arrays are
+    /// swept. Or the iterator over tasks that lists the operations, as events.
     pub inflight: &'static [&'static str],
     /// What an event has that only those of this probe have.
     pub detail: fn(&event) -> Detail,
@@ -44,7 +45,7 @@ pub(crate) struct Spec {
     pub aliases: &'static [Alias],
     /// Records of its own in the ring.
     pub record: Option<OwnRecord>,
-    /// Of an operation of the site's own: its definition.
+    /// For an operation of the site's own: its definition.
     pub own: Option<&'static OwnOperation>,
     /// What it does beyond all this, from when it is wanted.
     pub probe: fn() -> Box<dyn Probe>,
@@ -89,8 +90,8 @@ pub(crate) struct RequiredModule {
     pub name: &'static str,
     /// Empty: who does not have it loaded has no use for it.
     pub load: &'static str,
-    /// The module that has the functions and tracepoints which its programs are attached to by the kernel's types: `name`, or one that it needs.
-    /// `None`: they are attached to the kernel proper, so they hold no module.
+    /// The module with the functions and tracepoints that the programs are attached to by the kernel's types: `name`, or a module that it
+    /// depends on. `None`: the programs are attached to the kernel proper, so they hold no module.
     pub hooks: Option<&'static str>,
 }
 
@@ -103,9 +104,9 @@ pub(crate) struct OwnRecord {
     pub makes_sense: fn(&[u8]) -> bool,
 }
 
-/// A place in the kernel that moves from version to version, because compilers put functions into one another.
+/// A place in the kernel that differs between versions, because compilers inline functions into one another.
 pub(crate) struct Hook {
-    /// What is not seen where none of the functions is there.
+    /// What the probe does not see if the kernel has none of the functions.
     pub sees: &'static str,
     /// The kernel's functions, best first. Their programs' sections name them: `fentry/vfs_read`, `fexit/vfs_read`.
     pub functions: &'static [&'static str],

@@ -10,10 +10,10 @@ use crate::{
 /// In whose name operations are counted, beside the histograms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Account {
-    /// In nobody's.
+    /// Not by requester.
     #[default]
     Nobody,
-    /// In the cgroup's; where that is not known, since a worker of the kernel's ended the operation, in the process's.
+    /// By cgroup; by process if the cgroup is not known, because a kernel worker ended the operation.
     Cgroup,
     /// In the process's.
     Process,
@@ -29,7 +29,7 @@ impl Account {
     }
 }
 
-/// What is counted together.
+/// The properties of operations that are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Who {
     /// The operation.
@@ -43,13 +43,13 @@ pub struct Who {
 }
 
 impl Who {
-    /// Whether these are operations that found no room, of whatever mount and whoever.
+    /// Whether this entry counts operations that found no room, of all mounts and requesters.
     pub fn is_other(&self) -> bool {
         self.mount == MountKey::NONE && self.cgroup == 0 && self.pid == 0
     }
 }
 
-/// How much of it there was.
+/// The counts of these operations.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
     /// Operations.
@@ -76,7 +76,7 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// What was added since it was as `earlier`.
+    /// What was added since `earlier`, an older copy.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut delta = Self {
             calls: self.calls.saturating_sub(earlier.calls),
@@ -85,7 +85,7 @@ impl Usage {
             errors: self.errors.saturating_sub(earlier.errors),
             ..*self
         };
-        // They are 32 bits wide: many of the shortest operations can pass that.
+        // The counters are 32 bits wide: many of the shortest operations can overflow them.
         delta.sizes.iter_mut().zip(earlier.sizes).for_each(|(size, earlier)| *size = size.wrapping_sub(earlier));
         let buckets = delta.buckets.iter_mut().zip(earlier.buckets);
         buckets.for_each(|(bucket, earlier)| *bucket = bucket.wrapping_sub(earlier));

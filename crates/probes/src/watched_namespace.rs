@@ -1,5 +1,6 @@
-//! Whose mounts are watched: those of this process's own mount namespace, or, where the variable [`VARIABLE`] names a process, those
-//! of that one's. A container, and a systemd unit with a mount namespace, are given 1: then names, mount ids and paths are the host's.
+//! Selects the mount namespace whose mounts are watched: this process's own, or that of the process that the variable [`VARIABLE`]
+//! names. A container, and a systemd unit with a mount namespace, set the variable to 1: then names, mount ids and paths are the
+//! host's.
 
 use std::{fs, io, path::PathBuf, sync::LazyLock};
 

@@ -3,8 +3,8 @@
  * Notes which files processes read and write, and in which order: where each access begins, and whether that is where the one before
  * it ended. An object of its own, loaded for a recording only, so that the syscalls probe costs nothing more without one.
  *
- * A call is looked at when it has ended. The offset is the call's own, or what the file's position was before: threads that read or
- * write through one position at the same time may be told from each other wrongly.
+ * A program runs when the call has ended. The offset is the call's own, or the file's position before the call. If threads read or
+ * write through one position at the same time, the program may confuse their offsets.
  */
 #include "../bpf/files.h"
 #include "../processes/followed.h"

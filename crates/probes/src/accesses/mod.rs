@@ -1,4 +1,4 @@
-//! Which files are read and written, and in which order: for a recording, and loaded for nothing else.
+//! Which files are read and written, and in which order. Loaded for a recording only.
 
 use std::os::fd::AsFd;
 
@@ -35,7 +35,7 @@ pub struct Access {
     pub written: Transfers,
 }
 
-/// Reads, or writes, that did not fail; those of no byte at the end of a file included.
+/// Reads, or writes, that did not fail; this includes reads of zero bytes at the end of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfers {
     /// Calls.
@@ -53,7 +53,7 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Adds those of another process.
+    /// Adds the accesses of another process.
     pub fn add(&mut self, more: &Self) {
         self.calls += more.calls;
         self.bytes += more.bytes;
@@ -160,7 +160,7 @@ fn kinds() -> [u8; 512] {
     kinds
 }
 
-/// Whether its fourth argument is where in the file it reads or writes.
+/// Whether the call's fourth argument is the offset in the file.
 fn has_offset(number: libc::c_long) -> bool {
     let positional = [
         libc::SYS_pread64,

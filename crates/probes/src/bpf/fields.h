@@ -5,9 +5,9 @@
 
 #include "kernel.h"
 
-/* The number of a struct of the kernel itself, by its name: the description's `enum plumbline_type_ids` has it. libbpf would find another one,
- * that within the description. Each use has a value of its own, since LLVM takes uses of one value for the same relocation
- * (BPFAbstractMemberAccess). */
+/* The number of a struct of the kernel itself, by its name, from the description's `enum plumbline_type_ids`. libbpf would find another
+ * number, that of the struct within the description. Each use has a value of its own, since LLVM treats uses of one value as the same
+ * relocation (BPFAbstractMemberAccess). */
 #define TYPE_ID(tag)                                                         \
 	({                                                                   \
 		enum plumbline_type_ids { TYPE_ID_##tag = __COUNTER__ + 1 }; \

@@ -273,7 +273,7 @@ static __always_inline bool wanted(const struct settings *s, const struct outcom
 		return false;
 	if (s->mount && s->mount != o->mount)
 		return false;
-	/* What a thread of the kernel does for them is nobody's. */
+	/* An operation that a kernel thread does for the followed processes belongs to no process. */
 	if (fixed.only_followed && !(o->flags & EVENT_BY_KERNEL) && !bpf_map_lookup_elem(&followed, &o->pid))
 		return false;
 	return !s->errors_only || o->flags & EVENT_FAILED;

@@ -99,7 +99,8 @@ int bucket(void *ctx)
 	return 0;
 }
 
-/* Tries whether this kernel lets us attach to functions. It has this function for such tests (net/bpf/test_run.c). */
+/* Tests whether this kernel permits attaching to functions. The kernel has this function for such tests
+ * (net/bpf/test_run.c). */
 SEC("fentry/bpf_fentry_test1")
 int try_fentry(void *ctx)
 {

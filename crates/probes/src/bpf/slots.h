@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Operations in flight in the slots of an array, by the address of the kernel's object for each. The address says which slot is
- * the object's own, and the next one is its second. To find an operation there takes some 15 instructions; in a hash map it takes 80.
- * The few that find both taken get another slot, and the hash map `displaced` says which.
+ * Operations in flight in the slots of an array, by the address of the kernel's object for each. The address gives the object's own
+ * slot; the next slot is the object's second. Finding an operation there takes some 15 instructions; in a hash map it takes 80. The
+ * few operations that find both slots taken get another one, and the hash map `displaced` says which.
  *
- * A slot is free while its op.start is 0, and keeps what its last operation left in it. Who takes a slot sets op.start to
- * SLOT_TAKEN by an atomic operation, fills the slot in, and calls begins(). A probe that includes this file defines struct
- * inflight, which begins with a struct flight, and goes_on() and count_ended().
+ * A slot is free while its op.start is 0, and keeps the values of its last operation. A program that takes a slot sets
+ * op.start to SLOT_TAKEN by an atomic operation, fills the slot in, and calls begins(). A probe that includes this file
+ * defines struct inflight, which begins with a struct flight, and goes_on() and count_ended().
  */
 #pragma once
 
@@ -40,7 +40,7 @@ struct {
 	__type(value, __u32);
 } displaced SEC(".maps");
 
-/* The slots of what is under way, as look() found them last. */
+/* The slots of the operations under way, as look() last found them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_INFLIGHT);
@@ -48,7 +48,7 @@ struct {
 	__type(value, __u32);
 } under_way SEC(".maps");
 
-/* How often an operation was displaced. While it is 0, nobody need look for such. */
+/* How often an operation was displaced. While it is 0, the search for displaced operations is left out. */
 __u32 times_displaced;
 
 /* Whether the operation in this slot is still under way, by the kernel's object for it. */
@@ -78,8 +78,8 @@ static __always_inline bool take(struct inflight *f, __u64 from)
 }
 
 /*
- * Global, as the next three: the verifier looks at it once, and not in each program again for each way that leads to it. They take the
- * object's address from memory, since such a function may not be given a pointer as a number.
+ * Global, as are the next three: the verifier checks each function once, and not in each program for each path that leads to it. The
+ * functions take the object's address from memory, since such a function may not be given a pointer as a number.
  */
 __noinline __u32 find_elsewhere(const __u64 *address)
 {
@@ -177,7 +177,7 @@ static __always_inline struct inflight *take_slot(__u64 object, __u32 probe)
 		return f;
 	}
 	index = take_elsewhere(&object);
-	/* Here, since one function more on the way is too much stack for some programs. */
+	/* displace() is called here, since one more function in the call chain would take too much stack for some programs. */
 	if (index == NO_SLOT)
 		index = displace(&object);
 	f = slot_at(index & ~UNENDED);
@@ -188,7 +188,7 @@ static __always_inline struct inflight *take_slot(__u64 object, __u32 probe)
 	return f;
 }
 
-/* The slot of an operation of this object that has ended, and nobody has taken it since: for the object's next one. */
+/* The slot of an object's operation that has ended, if the slot has not been taken since: for the object's next operation. */
 __noinline __u32 take_again(const __u64 *address)
 {
 	__u64 object = address ? *address : 0;
@@ -206,7 +206,8 @@ __noinline __u32 take_again(const __u64 *address)
 	return NO_SLOT;
 }
 
-/* All is filled in. The exchange is a barrier, as the one in ends(): who sees the slot's new state sees what belongs to it. */
+/* The slot is filled in. The exchange is a barrier, as is the one in ends(): a program that sees the slot's new state also sees the
+ * slot's contents. */
 static __always_inline void begins(struct inflight *f, __u64 start)
 {
 	__sync_lock_test_and_set(&f->op.start, start);
@@ -238,7 +239,7 @@ static long look_at(__u32 index, void *context)
 		if (!bpf_map_update_elem(&under_way, &at, &index, BPF_ANY))
 			*found = at + 1;
 	} else if (take(f, start)) {
-		/* The kernel may use the object's memory again meanwhile, but nobody else this slot. */
+		/* The kernel may use the object's memory again meanwhile, but no other operation can take this slot. */
 		count_ended(f);
 		ends(f);
 	}
@@ -246,9 +247,9 @@ static long look_at(__u32 index, void *context)
 }
 
 /*
- * Lists the slots of what is under way, and returns how many there are. An operation has ended of which the kernel's object says so:
- * a call that is never sent, or one at whose end the kernel refused to run our program (as it does while the same program is preempted
- * on that CPU: bpf_prog->active). User space runs this before it reports old operations as hanging, and every few seconds.
+ * Lists the slots of the operations under way, and returns how many there are. An operation has ended if the kernel's object says so:
+ * a call that is never sent, or an operation at whose end the kernel refused to run our program (as it does while the same program is
+ * preempted on that CPU: bpf_prog->active). User space runs this before it reports old operations as hanging, and every few seconds.
  */
 SEC("syscall")
 int look(void *ctx)

@@ -4,8 +4,8 @@
 
 /*
  * The place of an object among 2^bits, by the low half of its address. The allocator hands out objects at multiples of their size: the
- * multiplication spreads them. The verifier allows no arithmetic on what it knows to be a pointer, but a copy of its low half, which is a
- * number to it: the copy is in assembly, since the compiler would leave it out.
+ * multiplication spreads them. The verifier allows no arithmetic on a value that it knows to be a pointer. A copy of its low half is a
+ * number to the verifier. The copy is in assembly, since the compiler would remove it.
  */
 static __always_inline __u32 spread(__u64 address, __u32 bits)
 {

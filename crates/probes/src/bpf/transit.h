@@ -5,7 +5,8 @@
 #include "observe.h"
 #include "sends.h"
 
-/* These functions are global, so that the verifier checks each once, and not for every path through a loop. */
+/* These functions are global, so that the verifier checks each function once, and not for every path through a
+ * loop. */
 __noinline int add_send(struct moment *sum, const struct send *send)
 {
 	__u32 local, held, acked;

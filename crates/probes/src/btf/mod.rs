@@ -1,6 +1,6 @@
-//! The kernel's description of its types (BTF, Documentation/bpf/btf.rst): functions, their arguments, and the fields of structs. Any
-//! bytes are understood or refused. It stands here since libbpf-rs reads the kernel's types, but not those of a module, which refer to
-//! the kernel's.
+//! The kernel's description of its types (BTF, Documentation/bpf/btf.rst): functions, their arguments, and the fields of structs.
+//! Invalid bytes are refused. This parser exists because libbpf-rs reads the kernel's types, but not the types of a module, which
+//! refer to those of the kernel.
 
 mod named;
 mod parsed_once;
@@ -13,19 +13,20 @@ pub(crate) use parsed_once::ParsedOnce;
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 const FOLDER: &str = "/sys/kernel/btf";
 const MAGIC: u16 = 0xeb9f;
-/// No kernel describes more, bytes.
+/// The largest description that is read, bytes. No kernel's is larger.
 const MOST: u64 = 64 << 20;
-/// Modifiers and names of types that lead to a type, and structs within structs: more is no type of C.
+/// The most modifiers and names of types that lead to a type, and the deepest nesting of structs: no type of C has
+/// more.
 const DEEPEST: usize = 32;
 
 /// A type's number.
 pub(crate) type BtfId = u32;
 
-/// What a type is, with modifiers and typedefs left out.
+/// What a type is, without modifiers and typedefs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BtfKind {
     Void,
-    /// Size in bytes, and whether it has a sign. Enumerations are such numbers.
+    /// A number: its size in bytes, and whether it has a sign. Enumerations are numbers, too.
     Number {
         size: u32,
         is_signed: bool,
@@ -139,7 +140,7 @@ impl Types {
         names
     }
 
-    /// `None`: these bytes are no types.
+    /// `None`: these bytes describe no types.
     pub fn parse(bytes: Vec<u8>, base: Option<Rc<Self>>) -> Option<Self> {
         if u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?) != MAGIC {
             return None;
@@ -178,7 +179,7 @@ impl Types {
         std::str::from_utf8(self.text_bytes(offset)).unwrap_or("")
     }
 
-    /// For those that look through all names.
+    /// For searches through all names.
     fn text_bytes(&self, offset: u32) -> &[u8] {
         let inherited = self.base.as_ref().map_or(0, |base| base.strings_all());
         let Some(own) = offset.checked_sub(inherited) else {
@@ -213,7 +214,7 @@ impl Types {
         self.prototype(self.named(FUNC, name)?.size_or_type)
     }
 
-    /// What a typedef of a pointer to a function says of that.
+    /// The function that a typedef of a pointer to a function describes.
     pub fn function_type(&self, typedef: &str) -> Option<Function> {
         match self.kind(self.named(TYPEDEF, typedef)?.size_or_type) {
             BtfKind::Pointer(id) => self.prototype(self.plain(id)),
@@ -265,7 +266,7 @@ impl Types {
         self.raw(self.plain(id)).map_or("", |raw| self.text(raw.name))
     }
 
-    /// A struct that is only declared, where it is described.
+    /// The description of a struct that is only declared here.
     pub fn described(&self, id: BtfId) -> Option<BtfId> {
         let id = self.plain(id);
         if self.kind(id) == BtfKind::Struct {
@@ -320,7 +321,7 @@ impl Types {
     }
 }
 
-/// How many bytes describe a type behind its head.
+/// How many bytes follow a type's head.
 fn behind_head(info: u32) -> Option<usize> {
     let count = (info & 0xffff) as usize;
     Some(match info >> 24 & 31 {

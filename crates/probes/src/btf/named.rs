@@ -1,7 +1,7 @@
-//! The kernel's types as objects are relocated against them. libbpf looks for each struct that an object names among all types of the
-//! kernel, some hundred thousand, and of the modules, and reads these anew for each object: that was a third of the start. So it is given
-//! a description of its own that has only the types that our objects name, and what is within them. They have other numbers there. Programs
-//! that tell the verifier a type's number read it from an enumeration that the description has besides.
+//! The kernel's types against which objects are relocated. libbpf looks for each struct that an object names among all types of the kernel,
+//! some hundred thousand, and of the modules, and reads these types anew for each object: that took a third of the start. So libbpf gets a
+//! smaller description, with only the types that our objects name, and the types within them. The types have other numbers in this
+//! description. Programs that tell the verifier a type's number read the number from an enumeration in this description.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,11 +34,11 @@ pub(crate) struct NamedTypes {
 }
 
 impl NamedTypes {
-    /// Of the kernel and the modules that are loaded now.
+    /// The description of the types of the kernel and the modules that are loaded now.
     pub fn of_kernel() -> io::Result<Self> {
         let kernel = Types::of_kernel()?;
         let modules = Types::modules();
-        // A module that is unloaded meanwhile has no types.
+        // A module that was unloaded meanwhile has no types.
         let modules: Vec<_> = modules.iter().filter_map(|name| Types::of_module(name, &kernel).ok()).collect();
         let bytes = describe(&kernel, &modules, &wanted()).ok_or_else(|| malformed("the kernel"))?;
         let mut file = File::from(memfd_create("types", MFdFlags::MFD_CLOEXEC)?);
@@ -46,7 +46,7 @@ impl NamedTypes {
         Ok(Self { file })
     }
 
-    /// Where libbpf finds it, as long as this is there.
+    /// The path where libbpf finds the description, valid as long as this value exists.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
     }
@@ -63,7 +63,7 @@ impl<'t> Kept<'t> {
         Self { types, is: vec![false; types.at.len()] }
     }
 
-    /// Keeps a type and what is within it. What it points to is not.
+    /// Keeps a type and the types within it, but not the types that it points to.
     fn with(&mut self, mut kernel: Option<&mut Kept<'t>>, id: BtfId) {
         let mut left = vec![id];
         while let Some(id) = left.pop() {
@@ -130,9 +130,9 @@ struct Description {
 }
 
 impl Description {
-    /// Appends what is kept, and returns the new number of each type. `others`: of those that are described already. Those that are
-    /// `hidden` get no name: a module may have its own copy of a struct of the kernel within one that is wanted (`struct inode` within
-    /// `struct nfs_inode`, Linux 7.3), which libbpf is not to find.
+    /// Appends the kept types, and returns the new number of each. `others`: the new numbers of types that are described already.
+    /// Types that are `hidden` get no name: a module may have its own copy of a struct of the kernel within a wanted struct (`struct
+    /// inode` within `struct nfs_inode`, Linux 7.3), and libbpf must not find this copy.
     fn append(
         &mut self,
         kept: &Kept<'_>,
@@ -159,7 +159,7 @@ impl Description {
                 numbers[0] = 0;
             }
             if raw.kind() == PTR {
-                // To void: what it points to may not be kept.
+                // A pointer to void: the type that it points to may not be kept.
                 numbers[2] = 0;
             }
             self.types.append(&mut numbers);
@@ -205,7 +205,7 @@ impl Description {
     }
 }
 
-/// The types that have these names, the modules' behind the kernel's. `None`: a number is too large.
+/// The types that have these names, first the kernel's, then the modules'. `None`: a number is too large.
 fn describe(kernel: &Rc<Types>, modules: &[Rc<Types>], wanted: &HashSet<&[u8]>) -> Option<Vec<u8>> {
     let mut of_kernel = Kept::none(kernel);
     // libbpf looks into modules only for what the kernel proper does not have.
@@ -315,9 +315,9 @@ mod tests {
     #[test]
     fn modules_types_come_behind_the_kernels() {
         let kernel = types(&[&[1, INT << 24, 4, 32], &[5, STRUCT_OF_ONE, 4, 1, 1, 0]], "\0int\0both\0", None);
-        // A string of a module has a number behind those of the kernel, which are ten.
+        // The kernel's strings take ten bytes; the offsets of a module's strings continue from there.
         let named = |name: &str| format!("\0{name}\0f\0");
-        // Each has a copy of its own of the kernel's struct, and that within a struct that is wanted.
+        // Each module has its own copy of the kernel's struct, within a struct that is wanted.
         let module = |name: &str| {
             let field = 12 + u32::try_from(name.len()).unwrap();
             let records: [&[u32]; 2] = [&[5, STRUCT_OF_ONE, 8, field, 1, 32], &[11, STRUCT_OF_ONE, 8, field, 3, 0]];

@@ -1,6 +1,6 @@
-//! libbpf reads all types of the kernel anew for each object that it loads: a hundred thousand, to find the functions that programs are attached to. It
-//! has no way to be given them. So the linker puts the function here in the place of `btf__load_vmlinux_btf` (`--wrap`, build.rs of
-//! the program).
+//! libbpf reads all types of the kernel anew for each object that it loads: a hundred thousand, to find the functions that programs are attached to.
+//! libbpf has no interface to pass the types in. So the linker replaces `btf__load_vmlinux_btf` by the function here (`--wrap`, build.rs of the
+//! program).
 
 use std::{cell::Cell, marker::PhantomData, ptr};
 
@@ -14,7 +14,7 @@ thread_local! {
 #[derive(Clone, Copy)]
 enum Parsed {
     ForEach,
-    /// Once; null before the first time.
+    /// The types, read once; null before that.
     Once(*mut btf),
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct ParsedOnce(PhantomData<*mut btf>);
 impl ParsedOnce {
     pub fn on_this_thread() -> Self {
         PARSED.set(Parsed::Once(ptr::null_mut()));
-        // Keeps the linker from leaving it out.
+        // This reference keeps the linker from leaving the function out.
         std::hint::black_box(__wrap_btf__load_vmlinux_btf as extern "C" fn() -> *mut btf);
         Self(PhantomData)
     }

@@ -8,8 +8,8 @@
  *   waited     its requester goes on                  the return of ceph_mdsc_wait_request
  *   created, unlinked   an answer comes that nobody waits for    ceph_async_create_cb, ceph_async_unlink_cb
  *
- * When the answer was there, the request says itself (r_end_latency). A thread waits for capabilities from when
- * try_get_cap_refs has not got them until ceph_get_caps, or what is within it, returns.
+ * The request itself has the time at which its answer arrived (r_end_latency). A thread's wait for capabilities begins
+ * when try_get_cap_refs has not got them, and ends when ceph_get_caps, or the function within it, returns.
  */
 #include "daemon.h"
 
@@ -51,13 +51,14 @@ static __always_inline int request_ended(__u64 address, int failed)
 		error = BPF_CORE_READ(request, r_reply_info.head, result);
 	else if (!error)
 		error = BPF_CORE_READ(request, r_err);
-	/* Whoever is killed has the kernel's own number for that (ERESTARTSYS). What is positive is no error. */
+	/* A requester that is killed has the kernel's internal number for that (ERESTARTSYS). A positive number is no
+	 * error. */
 	if (error < 0)
 		end.error = -error <= MAX_ERRNO_SEEN ? -error : EINTR;
 	end.answered = end.unanswered ? 0 : BPF_CORE_READ(request, r_end_latency);
 	session = BPF_CORE_READ(request, r_session);
 	end.attempts = BPF_CORE_READ(request, r_attempts);
-	/* The answer to one that nobody waits for may come before its submission has returned. */
+	/* If no thread waits for the answer, it may come before the submission has returned. */
 	if (session && end.attempts && !f->sent)
 		sent(f, mds(BPF_CORE_READ(session, s_mds)), connection_of(session), BPF_CORE_READ(request, r_tid));
 	end.socket = socket_of(connection_of(session));
@@ -70,7 +71,7 @@ static __always_inline int request_ended(__u64 address, int failed)
 	return finish(f, &end);
 }
 
-/* `result`: what submitting returned. If that is an errno, nobody waits for the request. */
+/* `result`: what the submission returned. If that is an errno, no thread waits for the request. */
 static __always_inline int submitted(const struct ceph_mds_request *request, int result)
 {
 	const struct ceph_mds_session *session;
@@ -85,7 +86,7 @@ static __always_inline int submitted(const struct ceph_mds_request *request, int
 	return 0;
 }
 
-/* Waits for capabilities, by thread: no address of the kernel is so low. */
+/* Waits for capabilities, keyed by thread: no kernel address is as low as a thread's number. */
 static __always_inline __u64 waiting_thread(void)
 {
 	return bpf_get_current_pid_tgid();
@@ -121,7 +122,7 @@ static __always_inline int tried(const struct inode *inode, int result)
 	return 0;
 }
 
-/* A thread that only tries does not wait. */
+/* A thread that only tries to get capabilities does not wait. */
 static __always_inline int only_tried(void)
 {
 	struct inflight *f = inflight_of(waiting_thread());
@@ -150,7 +151,7 @@ static __always_inline int got(int result)
 	return finish(f, &end);
 }
 
-/* Brings up to date what is known of a request in flight and its daemon. */
+/* Updates what is known of a request in flight and its daemon. */
 static __always_inline bool goes_on(__u64 address)
 {
 	const struct ceph_mds_request *request = (void *)address;
@@ -247,7 +248,7 @@ int fexit_waited(unsigned long long *ctx)
 	return request_ended(ctx[1], ctx[3]);
 }
 
-/* From Linux 6.6 on, which has a function for those who have no open file. */
+/* From Linux 6.6 on, which has a function for requesters without an open file. */
 SEC("fexit/__ceph_get_caps")
 int fexit_got(unsigned long long *ctx)
 {

@@ -21,7 +21,7 @@ enum {
 	OSD_WRITEFULL = 0x2202,
 };
 
-/* What a request does first: it may begin with a condition. */
+/* A request's main operation: its first one, or the next if the first is a condition. */
 static __always_inline __u64 first_op(const struct ceph_osd_request *request)
 {
 	__u64 ops = (__u64)request + bpf_core_field_offset(struct ceph_osd_request, r_ops);
@@ -107,7 +107,7 @@ static __always_inline int ended(const struct ceph_osd_request *request)
 	return finish(f, &end);
 }
 
-/* Brings up to date what is known of a request in flight and its daemon. */
+/* Updates what is known of a request in flight and its daemon. */
 static __always_inline bool goes_on(__u64 address)
 {
 	const struct ceph_osd_request *request = (void *)address;

@@ -41,7 +41,7 @@ struct ceph_fs_client;
 
 struct ceph_client {
 	void *private; /* CephFS: struct ceph_fs_client */
-	void *extra_mon_dispatch; /* NULL: it is another's than CephFS': that of an RBD device */
+	void *extra_mon_dispatch; /* NULL: the client is not CephFS's, but an RBD device's */
 };
 
 struct ceph_fs_client {
@@ -106,9 +106,9 @@ struct ceph_mds_request {
 	struct ceph_mds_reply_info_parsed r_reply_info;
 	int r_err; /* 0 or a negative errno that no metadata server has answered */
 	unsigned long r_end_latency; /* nanoseconds of CLOCK_MONOTONIC: when it was completed */
-	struct ceph_mds_session *r_session; /* to whom it was sent last */
+	struct ceph_mds_session *r_session; /* the session that it was sent to last */
 	int r_attempts; /* how often it was sent */
-	int r_num_fwd; /* how often a metadata server has sent the client to another */
+	int r_num_fwd; /* how often a metadata server has sent the client to another one */
 };
 
 struct ceph_cap {
@@ -152,7 +152,7 @@ struct ceph_osd_req_op {
 
 struct ceph_osd_request {
 	__u64 r_tid;
-	struct ceph_osd *r_osd; /* NULL: it is with none now */
+	struct ceph_osd *r_osd; /* NULL: no OSD has it now */
 	struct ceph_osd_request_target r_t;
 	unsigned int r_num_ops;
 	int r_result; /* bytes read, 0, or a negative errno */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What both objects of the probe do with a request: it is kept from its start to its end, with the daemon that it was sent to.
- * A daemon is a number: 1 and the id of an OSD, or DAEMON_MDS, 1 and the rank of a metadata server; 0 where it is not known.
+ * Common to both objects of the probe: a request is kept from its start to its end, with the daemon that it was sent to. A
+ * daemon is a number: 1 and the id of an OSD, or DAEMON_MDS, 1 and the rank of a metadata server; 0 if the daemon is not
+ * known.
  */
 #pragma once
 
@@ -20,7 +21,7 @@ enum { MAX_INFLIGHT = 16384, MAX_DAEMONS = 2048, OPERATION_OTHER = 0, MAX_ERRNO_
 
 /* How long a request takes to get into the socket's queue, once it was handed to the messenger. */
 #define TRANSMIT_NS 5000000ULL
-/* For so long after the answer its requester may not have run. */
+/* The longest time after the answer for which the requester may not have run yet. */
 #define DELIVERY_NS 10000000000ULL
 
 /* What flight.session says of the daemon of a request in flight, beside the milliseconds for which the daemon's host has acknowledged
@@ -88,7 +89,7 @@ struct ending {
 	__u32 unanswered; /* 1: no daemon has answered so */
 	__u32 attempts; /* how often it was sent */
 	__u32 forwarded;
-	__u32 asynchronous; /* 1: nobody waited for it */
+	__u32 asynchronous; /* 1: no thread waited for it */
 	__u32 reserved;
 };
 
@@ -129,7 +130,7 @@ static __always_inline __u64 socket_of(__u64 connection)
 	return connection ? (__u64)BPF_CORE_READ((const struct ceph_connection *)connection, sock, sk) : 0;
 }
 
-/* Notes where the daemon is, once; again where that may have changed. */
+/* Notes where the daemon is, once; and again if that may have changed. */
 static __always_inline void note_address(__u64 mount, __u32 daemon, __u64 connection, bool again)
 {
 	struct daemon_key key = { .mount = mount, .daemon = daemon };
@@ -152,7 +153,7 @@ static __always_inline void note_address(__u64 mount, __u32 daemon, __u64 connec
 		bpf_map_update_elem(&daemons, &key, &value, BPF_ANY);
 }
 
-/* Fills in who asks, which is the current thread. */
+/* Fills in the requester, which is the current thread. */
 static __always_inline void begin(struct inflight *f, __u64 mount, __u32 operation)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -198,7 +199,7 @@ static __always_inline void sent(struct inflight *f, __u32 daemon, __u64 connect
 	note_address(f->op.mount, daemon, connection, again);
 }
 
-/* Counts and reports what is over. Global, so that the verifier looks at it once for all who call it. */
+/* Counts and reports a request that is over. Global, so that the verifier checks it once for all callers. */
 __noinline int finish(struct inflight *f, const struct ending *end)
 {
 	struct outcome o = { .end = bpf_ktime_get_ns(), .probe = PROBE_CEPH };
@@ -224,12 +225,12 @@ __noinline int finish(struct inflight *f, const struct ending *end)
 		o.status = end->error;
 	if (end->asynchronous)
 		o.flags |= EVENT_ASYNCHRONOUS;
-	/* What passes before it is sent, it waits for the cluster: a session, a map, an OSD that takes it. */
+	/* Before a request is sent, it waits for the cluster: a session, a map, an OSD that takes it. */
 	answered = end->answered;
 	if (answered < o.start || answered > o.end)
 		answered = o.end;
 	o.wire = answered - o.start;
-	/* What a new socket has counted says nothing of the old one. */
+	/* The counters of a new socket say nothing about the old one. */
 	socket = end->socket == f->socket ? f->socket : 0;
 	if (socket) {
 		o.rtt_us = newest_rtt_us((const void *)socket);

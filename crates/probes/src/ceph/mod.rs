@@ -44,8 +44,8 @@ macro_rules! fentry_with_waits {
     };
 }
 
-/// The client is the module `ceph`, which uses `libceph`, as RBD devices do: `hooks` names the one that an object's hooks are in. Without a
-/// CephFS, there is nothing to see in either.
+/// The client is the module `ceph`, which uses `libceph`; RBD devices use `libceph`, too. `hooks` names the module that an object's hooks
+/// are in. Without a CephFS, there is nothing to see in either module.
 pub(crate) const fn client(hooks: &'static str) -> Option<RequiredModule> {
     Some(RequiredModule { name: "ceph", load: "mount a CephFS, or `modprobe ceph`", hooks: Some(hooks) })
 }
@@ -311,12 +311,13 @@ impl Probe for CephProbe {
     }
 }
 
-/// Nothing that was sent a shorter time ago is missed yet: Linux's least retransmission timeout (TCP_RTO_MIN), nanoseconds.
+/// Data that was sent a shorter time ago is not yet overdue: Linux's least retransmission timeout (TCP_RTO_MIN),
+/// nanoseconds.
 const PROMPT: u64 = 200_000_000;
 
 fn whether_acknowledged(state: CephState, age: u64) -> Option<SendTiming> {
     let unacknowledged = (u64::from(state.unacknowledged_ms) * 1_000_000).min(age);
-    // Less is no sign of anything yet.
+    // A shorter time is no sign of anything yet.
     let is_known = unacknowledged == 0 || unacknowledged >= PROMPT;
     is_known.then(|| SendTiming { unacknowledged, ..SendTiming::default() })
 }

@@ -1,6 +1,7 @@
 //! Which requests there are: the kernel's numbers, and what they are called here.
 
-/// The first codes, of both objects: what is not known here, and a wait for capabilities (`enum` of ceph.bpf.c).
+/// The first codes, of both objects: requests that are not known here, and a wait for capabilities (`enum` of
+/// ceph.bpf.c).
 const FIRST: usize = 2;
 
 /// Requests to metadata servers by their numbers (`CEPH_MDS_OP_*` of include/linux/ceph/ceph_fs.h).
@@ -74,7 +75,7 @@ pub(super) const NAMES: [&str; FIRST + MDS.len() + OSD.len()] = {
     names
 };
 
-/// A metadata server answers it when somebody else gives the lock back.
+/// A metadata server answers this request when another client gives the lock back.
 pub(super) const SETFILELOCK: u16 = 13;
 
 /// The kernel's number of each code, for the object of metadata servers.

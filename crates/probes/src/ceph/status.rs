@@ -50,8 +50,8 @@ const NAMES: &[(u32, &str)] = &[
     (122, "EDQUOT"),
 ];
 
-/// What is not there, or there already, or not empty; a buffer that is too small; a lock that somebody else holds; and what is
-/// asked again by the client.
+/// Results that are normal: a name that does not exist, or exists already; a directory that is not empty; a buffer that is too
+/// small; a lock that another process holds; and requests that the client sends again.
 pub(super) const ORDINARY: &[Code] = &[
     Code::Errno(libc::ENOENT.cast_unsigned()),
     Code::Errno(libc::ENOTDIR.cast_unsigned()),

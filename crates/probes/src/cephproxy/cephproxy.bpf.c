@@ -3,8 +3,8 @@
  * Times what processes ask the libcephfs proxy for, by the static probes (USDT) of libcephfs_proxy.so.2: wherever user space has found
  * one. The library tells how long the daemon let a request wait and how long libcephfs took; what is left of the time is the way back.
  *
- * A request may end in another thread than it began in, so it is known by its process and by where in that its slot is. What a
- * process that is killed leaves here is taken out by user space.
+ * A request may end in another thread than it began in. So it is identified by its process and by the address of its slot
+ * there. User space removes the entries of a process that is killed.
  */
 #include "../bpf/fields.h"
 #include "../bpf/observe.h"
@@ -50,7 +50,7 @@ struct {
 	__type(value, struct request);
 } requests SEC(".maps");
 
-/* Which daemon a process means, by where it has the path of that one's socket. */
+/* The daemon that a process means, by the address where the process has the path of the daemon's socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -58,7 +58,7 @@ struct {
 	__type(value, __u64);
 } sockets SEC(".maps");
 
-/* Where a thread reads that path: while it does, another one on this CPU may do the same. */
+/* A buffer into which a thread reads that path. Meanwhile, another thread on this CPU may do the same. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -66,7 +66,7 @@ struct {
 	__type(value, struct mount_name);
 } paths SEC(".maps");
 
-/* Global, so that the verifier looks at it once, and not for each argument. */
+/* Global, so that the verifier checks it once, and not for each argument. */
 __noinline __u64 argument(REGISTERS *ctx __arg_ctx, __u64 number)
 {
 	long value = 0;
@@ -107,7 +107,7 @@ int call_done(REGISTERS *ctx)
 	struct event *e;
 
 	stay_on_own_stack(ctx);
-	/* It began before anybody listened. */
+	/* The request began before the probe was attached. */
 	if (!r || r->flight.operation != (__u16)argument(ctx, 1))
 		return 0;
 	o.start = r->flight.start;
@@ -119,7 +119,7 @@ int call_done(REGISTERS *ctx)
 	o.bytes = argument(ctx, 3);
 	o.queue = argument(ctx, 5);
 	o.wire = argument(ctx, 6);
-	/* The daemon's word for it: not more than there was. */
+	/* The time as the daemon tells it, but at most the time that passed. */
 	if (o.queue > o.end - o.start)
 		o.queue = o.end - o.start;
 	if (o.wire > o.end - o.start - o.queue)
@@ -160,11 +160,12 @@ int call_start(REGISTERS *ctx)
 	r.flight.probe = PROBE_CEPHPROXY;
 	r.flight.pid = task->tgid;
 	r.flight.tid = task->pid;
-	/* Samba's processes ask as root and do so in a user's name. */
+	/* Samba's processes run as root and send requests in the name of a user: the effective user counts. */
 	r.uid = BPF_CORE_READ((const struct cred___effective *)task->cred, euid.val);
 	r.flight.start = bpf_ktime_get_ns();
 	r.flight.used = r.flight.start;
-	/* One that is there was counted: its end was missed, or this is seen twice, since one library in two containers is two files. */
+	/* An entry that exists was counted: its end was missed, or the request is seen twice, since one library in two containers is two
+	 * files. */
 	if (!bpf_map_update_elem(&requests, &key, &r, BPF_NOEXIST))
 		count(PROBE_CEPHPROXY, COUNT_STARTED);
 	else if (bpf_map_update_elem(&requests, &key, &r, BPF_EXIST))

@@ -1,5 +1,6 @@
-//! The libcephfs proxy: what processes ask `libcephfsd` for, seen by the static probes of the library that they ask it by, on every
-//! `libcephfs_proxy.so.2` that a process maps. That end sees what is waited for, and is not of one mind with a daemon that hangs.
+//! The libcephfs proxy: requests of processes to `libcephfsd`, seen by the static probes of the library that sends them, on every
+//! `libcephfs_proxy.so.2` that a process maps. The library's end sees what a process waits for, and does not depend on a daemon
+//! that hangs.
 
 use std::{fs::File, path::Path};
 
@@ -23,7 +24,8 @@ pub static PROTOCOL: Protocol = Protocol {
     ..Protocol::BY_ERRNO
 };
 
-/// A look for what is not there, or is there already: by far the most of what Samba asks when it creates a file.
+/// A lookup of a name that does not exist, or exists already: most of the requests that Samba sends when it creates a
+/// file.
 const ORDINARY: &[Code] = &[
     Code::Errno(libc::ENOENT.cast_unsigned()),
     Code::Errno(libc::EEXIST.cast_unsigned()),
@@ -55,7 +57,7 @@ pub(crate) static SPEC: Spec = Spec {
     ..Spec::BASE
 };
 
-/// Ours. Upstream's has the same name, and no probes.
+/// The library with our static probes. The upstream library has the same name, and no probes.
 static LIBRARIES: LibraryKind = LibraryKind {
     probe: PROTOCOL.name,
     what: "a library of the libcephfs proxy",
@@ -73,7 +75,7 @@ const PROVIDER: &str = "libcephfs_proxy";
 struct Proxied;
 
 impl Probe for Proxied {
-    /// Whether the process is gone whose request has this key: one that is killed leaves it.
+    /// Whether the process whose request has this key is gone: a process that is killed leaves the entry.
     fn has_ended(&self, key: &[u8]) -> bool {
         let process = key.get(..8).and_then(|process| process.try_into().ok()).map(u64::from_ne_bytes);
         process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
@@ -81,7 +83,7 @@ impl Probe for Proxied {
 }
 
 fn attach(object: &mut Object, _: &str, path: &Path, _: &AttachOffsets) -> libbpf_rs::Result<Vec<Link>> {
-    // What sees a request's end is first in the object, and is attached first: see attach_rung().
+    // The program that sees a request's end is first in the object, and is attached first: see attach_rung().
     let programs = object.progs_mut().filter(is_on_library);
     programs
         .map(|program| {

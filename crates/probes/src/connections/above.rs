@@ -1,13 +1,14 @@
-//! What lies above a network card: a bond, a VLAN, a bridge. Routes lead to the highest, and the card drops.
+//! The interfaces above a network card: a bond, a VLAN, a bridge. Routes lead to the highest interface, but the card
+//! drops packets.
 
 use std::{fs, path::PathBuf};
 
 use nix::net::if_::if_nametoindex;
 
-/// How many interfaces may lie one above another: a bridge on a VLAN on a bond.
+/// The most interfaces that may lie one above another: a bridge on a VLAN on a bond.
 const MOST_LEVELS: usize = 4;
-/// Types of links (include/uapi/linux/if_arp.h) whose counters are this host's own doing. What a tunnel cannot send, its other end may
-/// not take.
+/// Types of links (include/uapi/linux/if_arp.h) whose counters count only drops of this host. Packets that a tunnel cannot send may be
+/// refused by the tunnel's other end.
 const ETHERNET: &str = "1";
 const INFINIBAND: &str = "32";
 /// States of an interface without a link (RFC 2863; net/core/net-sysfs.c).
@@ -18,14 +19,14 @@ pub(super) struct Above {
     names: Vec<String>,
     /// Their indexes in the kernel.
     pub indexes: Vec<u32>,
-    /// What it drops is this host's doing.
+    /// Whether the interface's drops are this host's doing.
     pub is_own: bool,
 }
 
 impl Above {
     pub fn of(interface: &str) -> Self {
         let (mut names, mut level) = (vec![interface.to_owned()], 0..1);
-        // What is above a virtual machine's or container's interface (a bridge) is not reached by it.
+        // The interface of a virtual machine or container does not lead to what is above it (a bridge).
         let counts = is_there(interface, "device") || !neighbours(interface, "lower_").is_empty();
         for _ in 0..if counts { MOST_LEVELS } else { 0 } {
             let last = names.get(level.clone()).unwrap_or_default();
@@ -35,7 +36,8 @@ impl Above {
         }
         let indexes = names.iter().filter_map(|name| if_nametoindex(name.as_str()).ok()).collect();
         let kind = text_of(interface, "type").unwrap_or_default();
-        // A bond counts what its members do; one that is not in use carries nothing of the servers'.
+        // A bond's counters include those of its members; a member that is not in use carries no traffic of the
+        // servers.
         let is_in_use = !is_there(interface, "bonding")
             && text_of(interface, "bonding_slave/state").is_none_or(|state| state != "backup");
         Self { names, indexes, is_own: [ETHERNET, INFINIBAND].contains(&&*kind) && is_in_use }
@@ -57,8 +59,8 @@ fn text_of(interface: &str, name: &str) -> Option<String> {
     fs::read_to_string(file_of(interface, name)).ok().map(|text| text.trim().to_owned())
 }
 
-/// How often the interface's link went up or down since the interface is there; `None` while it is down. The file `carrier` says that, too, but
-/// reading it takes the kernel's RTNL, which a driver may hold (net/core/net-sysfs.c).
+/// How often the interface's link has gone up or down since the interface exists; `None` while the link is down. The file `carrier` has the
+/// state, too, but reading it takes the kernel's RTNL, which a driver may hold (net/core/net-sysfs.c).
 pub(super) fn link_of(interface: &str) -> Option<u64> {
     text_of(interface, "operstate").filter(|state| !DOWN.contains(&&**state))?;
     text_of(interface, "carrier_changes")?.parse().ok()
@@ -68,7 +70,7 @@ fn is_there(interface: &str, name: &str) -> bool {
     fs::symlink_metadata(file_of(interface, name)).is_ok()
 }
 
-/// The names of the interfaces next to this one whose links begin so: `upper_` or `lower_`.
+/// The names of the interfaces next to this one, by the prefix of their links: `upper_` or `lower_`.
 fn neighbours(interface: &str, prefix: &str) -> Vec<String> {
     let links = fs::read_dir(file_of(interface, "")).into_iter().flatten().flatten();
     links.filter_map(|link| Some(link.file_name().to_str()?.strip_prefix(prefix)?.to_owned())).collect()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * What a metadata server says of the client's session: it has lapsed (the capabilities are no longer the client's), it is closed although
- * the client has not asked for that (an eviction), or it is refused.
+ * Messages of a metadata server about the client's session: it has lapsed (the capabilities are no longer the client's), it is closed
+ * although the client has not asked for that (an eviction), or it is refused.
  */
 #include "connections.h"
 #include "../ceph/client.h"
@@ -37,7 +37,7 @@ static __always_inline int dispatch(const struct ceph_connection *connection, co
 		what = LEASE_LOST;
 		break;
 	case SESSION_CLOSED:
-		/* It may answer the client's own wish to close it. */
+		/* The message may answer the client's own request to close the session. */
 		if (state != SESSION_OPEN && state != SESSION_HUNG)
 			return 0;
 		what = SESSION_LOST;

@@ -5,7 +5,8 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* A shorter wait is normal: by slots, a server limits the requests that it processes at a time. */
+/* A shorter wait is normal: by the number of slots, a server limits the requests that it processes
+ * at a time. */
 #define STARVED_NS 1000000000ULL
 
 enum { READY = 0 }; /* NFS_CS_READY */

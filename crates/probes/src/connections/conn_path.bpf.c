@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * What hosts on the way to servers of mounts say of it: ICMP errors that a segment did not get through. Each names the
- * connection by the beginning of that segment, and its sender is who knows: a router, the server's own host, or this
- * host itself. Errors of the path's MTU are no failures, and left out.
+ * ICMP errors from hosts on the way to servers of mounts: a segment did not get through. Each error names the
+ * connection by the beginning of that segment. The error's sender is a router, the server's own host, or this host
+ * itself. Errors of the path's MTU are no failures, and are left out.
  */
 #include "namespace.h"
 #include "packet.h"
@@ -19,8 +19,8 @@ enum unreachable {
 	PROTOCOL_UNREACHABLE,
 	PORT_UNREACHABLE,
 	ADMIN_PROHIBITED,
-	TIME_EXCEEDED, /* the packet ran in a circle */
-	KINDS, /* the next sender's begin here */
+	TIME_EXCEEDED, /* the packet ran in a loop */
+	KINDS, /* the first kind of the next sender */
 	NO_FAILURE,
 };
 

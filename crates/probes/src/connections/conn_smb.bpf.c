@@ -80,7 +80,7 @@ static __always_inline int losing(const struct TCP_Server_Info *server)
 	__u32 thread = bpf_get_current_pid_tgid();
 	__u16 port;
 
-	/* The outer function has reported it already; or the last mount is gone, and its connection is closed. */
+	/* The outer function has reported the loss already; or the last mount is gone, and its connection is closed. */
 	if (bpf_map_lookup_elem(&reconnecting, &thread) || BPF_CORE_READ(server, tcpStatus) == SERVER_EXITING)
 		return 0;
 	read_server(&entry.peer, server);

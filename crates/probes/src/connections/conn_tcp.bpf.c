@@ -122,7 +122,7 @@ static __always_inline bool is_open(const struct sock *sk)
 	return BPF_CORE_READ(tp, snd_wnd) >= BPF_CORE_READ(tp, mss_cache);
 }
 
-/* An outage makes few retransmissions, since each waits twice as long as the last: consecutive timeouts show it. */
+/* An outage causes few retransmissions, since each wait is twice as long as the last: consecutive timeouts show an outage. */
 SEC("tp_btf/tcp_retransmit_skb")
 int tp_retransmit(unsigned long long *ctx)
 {
@@ -169,7 +169,7 @@ int fentry_connected(unsigned long long *ctx)
 
 /*
  * Runs before tp_reset, which does not get the segment. The kernel also gives a connection up for a segment without RST: data for
- * which nobody is left.
+ * which there is no reader any more.
  */
 SEC("fentry/tcp_reset")
 int fentry_reset(unsigned long long *ctx)
@@ -320,7 +320,7 @@ int tp_transmit(unsigned long long *ctx)
 		return 0;
 	o.start = skb->skb_mstamp_ns;
 	now = bpf_ktime_get_ns();
-	/* A start in the future is from another clock. */
+	/* A start in the future comes from another clock. */
 	if (!o.start || now < o.start + HELD_NS || !peer_of(&peer, sk))
 		return 0;
 	if (!is_own(BPF_CORE_READ(skb, dev, nd_net.net)))

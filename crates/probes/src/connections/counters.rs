@@ -1,11 +1,11 @@
-//! The counters of this host's interfaces that say what they drop: /proc/net/dev, and sysfs for what that puts together. Reading
-//! either takes no lock of the kernel's that a driver may hold, as netlink does.
+//! The counters of dropped packets of this host's interfaces: /proc/net/dev, and sysfs for counters that /proc/net/dev adds
+//! together. Unlike netlink, neither takes a lock of the kernel that a driver may hold.
 
 use std::fs;
 
 use super::above::file_of;
 
-/// Of one interface, since it is there (include/uapi/linux/if_link.h).
+/// The counters of one interface since it exists (include/uapi/linux/if_link.h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct InterfaceCounters {
     /// Received and dropped: by the kernel, the driver, or the card for want of a buffer (`rx_dropped`, `rx_missed_errors`).
@@ -34,13 +34,14 @@ impl InterfaceCounters {
         ]
     }
 
-    /// Whether no counter is less than before: else it is another interface of that name, or its driver began anew.
+    /// Whether no counter is less than before. If one is, it is another interface of that name, or its driver has
+    /// started anew.
     pub fn goes_on_from(&self, before: &Self) -> bool {
         self.all().iter().zip(before.all()).all(|(now, before)| *now >= before)
     }
 }
 
-/// What [`InterfaceCounters::received_frames`] puts together.
+/// The parts of [`InterfaceCounters::received_frames`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Damage {
     /// Frames of a length that is not allowed, most often a longer one than the interface takes.
@@ -50,7 +51,7 @@ pub(super) struct Damage {
 }
 
 impl Damage {
-    /// Of an interface; zero if it has no such counters.
+    /// Reads the counters of an interface; zero if the interface has no such counters.
     pub fn of(interface: &str) -> Self {
         let read = |name: &str| {
             let text = fs::read_to_string(file_of(interface, "statistics").join(name)).ok();

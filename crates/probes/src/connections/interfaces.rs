@@ -100,7 +100,7 @@ impl Seen {
         Self { counters, damage, unhandled, first_dropped, others: 0, link: link_of(interface) }
     }
 
-    /// What has risen, and this brought up to date.
+    /// Returns what has risen, and updates this state.
     fn risen(&mut self, interface: &str, now: InterfaceCounters, object: &Object) -> Vec<Risen> {
         let before = std::mem::replace(&mut self.counters, now);
         if now == before {
@@ -264,7 +264,7 @@ impl Probe for DropsProbe {
         self.servers =
             super::servers(mounts).into_iter().map(|(peer, mount)| (mount, (peer, address_of(&peer)))).collect();
         if self.servers.is_empty() {
-            // What is dropped until the next server comes says nothing.
+            // Packets that are dropped until the next server comes are not reported.
             (self.looked, self.file) = (None, None);
             self.seen.clear();
         }

@@ -106,7 +106,8 @@ const UNREACHABLE: [&str; 18] = [
 
 /// The status of the first of [`NEIGHBOUR_CHANGES`]: CHANGED_BY_ADMIN of neighbours.h.
 const FIRST_NEIGHBOUR_CHANGE: u32 = 96;
-/// Who changed a neighbour's link-layer address: somebody on this host, or the network by ARP or neighbour discovery.
+/// Who changed a neighbour's link-layer address: an administrator or program on this host, or the network by ARP or
+/// neighbour discovery.
 const NEIGHBOUR_CHANGES: [&str; 2] = ["ADMIN", "LEARNED"];
 
 /// The status of the first of [`INTERFACE_DROPS`].

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Whether the link-layer address of a connection's next hop has changed, by hand or since the network said so, and
- * nothing has come back since. Each change is kept; a connection asks for it when it sends a segment again.
+ * Whether the link-layer address of a connection's next hop has changed, by hand or by a message of the network, and
+ * nothing has come back since. Each change is kept. A connection looks it up when it sends a segment again.
  */
 #pragma once
 

@@ -27,7 +27,7 @@ static __always_inline void tell_held(const struct peer *peer, __u16 local_port,
 
 	connection.reserved = local_port;
 	last = bpf_map_lookup_elem(&reported, &connection);
-	/* Where operations follow one another and each answer is held, each is to be reported. */
+	/* If operations follow one another and each answer is held, each one is to be reported. */
 	if (last && now < *last + HELD_NS)
 		return;
 	bpf_map_update_elem(&reported, &connection, &now, BPF_ANY);

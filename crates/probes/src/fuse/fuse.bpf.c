@@ -27,7 +27,7 @@ enum { EINTR = 4 };
 const volatile bool sees_taken = false;
 const volatile bool sees_waited = false;
 
-/* For so long after the answer its requester may not have run. */
+/* The longest time after the answer for which the requester may not have run yet. */
 #define DELIVERY_NS 10000000000ULL
 
 struct inflight {
@@ -89,7 +89,7 @@ static __always_inline __u64 mount_of(const struct fuse_req *request, bool typed
 }
 
 /*
- * Whether somebody else has asked for this than the current thread. A request in the background that had to wait for others
+ * Whether another thread than the current one has requested this. A background request that had to wait for other requests
  * is sent by the thread that ends one of those.
  */
 static __always_inline bool is_anothers(const struct fuse_req *request, bool typed)
@@ -100,7 +100,7 @@ static __always_inline bool is_anothers(const struct fuse_req *request, bool typ
 	if (!thread || thread == (__u32)bpf_get_current_pid_tgid())
 		return false;
 	connection = connection_of(request, typed);
-	/* In another pid namespace, a number does not say who it is. */
+	/* A thread number of another pid namespace does not identify the requester. */
 	return connection && !BPF_CORE_READ(connection, pid_ns, level);
 }
 
@@ -143,7 +143,7 @@ static __always_inline struct inflight *inflight_of(__u64 request)
 	return f && f->op.start ? f : NULL;
 }
 
-/* The current process serves this mount. Not so the kernel's own threads, which a virtiofs device wakes. */
+/* The current process serves this mount. The kernel's own threads, which a virtiofs device wakes, do not. */
 static __always_inline void serves(struct inflight *f)
 {
 	__u32 daemon = bpf_get_current_pid_tgid() >> 32;
@@ -179,7 +179,7 @@ static __always_inline __u64 bytes_moved(const struct fuse_req *request, __u32 o
 	return bytes;
 }
 
-/* Counts and reports what is over. */
+/* Counts and reports a request that is over. */
 static __always_inline void finish(struct inflight *f)
 {
 	struct outcome o = { .start = f->op.start, .end = bpf_ktime_get_ns(), .probe = PROBE_FUSE };
@@ -231,7 +231,7 @@ static __always_inline int ended(const struct fuse_req *request, bool typed)
 	f->answered = bpf_ktime_get_ns();
 	f->unique = FIELD(typed, request, in.h.unique);
 	error = -FIELD(typed, request, out.h.error);
-	/* What is above is the kernel's own, and no application sees it. */
+	/* The layer above is the kernel itself, and no application sees the request. */
 	f->error = error <= MAX_ERRNO_SEEN ? error : 0;
 	/* With an answer, the daemon's header takes the place of the request's own. */
 	if (FIELD(typed, request, out.h.unique)) {
@@ -245,7 +245,7 @@ static __always_inline int ended(const struct fuse_req *request, bool typed)
 	return 0;
 }
 
-/* Whoever is killed takes back a request that the daemon has not taken: then it does not end. */
+/* A requester that is killed takes back a request that the daemon has not taken: such a request does not end. */
 static __always_inline int waited(__u64 request)
 {
 	struct inflight *f = inflight_of(request);
@@ -273,7 +273,7 @@ static __always_inline bool goes_on(__u64 address)
 		return false;
 	if (HAS_FLAG(flags, FR_FINISHED))
 		return f->answered && bpf_ktime_get_ns() - f->answered < DELIVERY_NS;
-	/* Where nobody sees a daemon take requests, their flags say whether it has. */
+	/* If no program sees a daemon take requests, the request's flags say whether it was taken. */
 	if (!f->op.session && HAS_FLAG(flags, FR_SENT))
 		f->op.session = bpf_ktime_get_ns();
 	return true;
@@ -317,7 +317,8 @@ int fentry_started(unsigned long long *ctx)
 	return started((void *)ctx[1], true);
 }
 
-/* Threads that wait in fuse_dev_do_read would not be seen to enter it. This copies answers, too, but those come later. */
+/* Threads that already wait in fuse_dev_do_read would not be seen to enter it. fuse_copy_args copies answers, too, but they
+ * come later. */
 SEC("fentry/fuse_copy_args")
 int fentry_taken(unsigned long long *ctx)
 {

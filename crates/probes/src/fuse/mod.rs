@@ -20,7 +20,8 @@ pub(crate) static SPEC: Spec = Spec {
         load: "mount a FUSE file system, or `modprobe fuse`",
         hooks: Some("fuse"),
     }),
-    // Whoever sees more comes first. Linux 7.2 has a tracepoint where the daemon takes a request, 6.11 those of its beginning and end.
+    // The rung that sees more comes first. Linux 7.2 has a tracepoint where the daemon takes a request; Linux 6.11 has those of a
+    // request's start and end.
     rungs: &[
         Rung { via: "tp_btf", required: &["tp_started", "tp_taken", "tp_ended", "fexit_waited"], ..BEST },
         Rung { via: "tp_btf", required: &["tp_started", "fentry_taken", "tp_ended", "fexit_waited"], ..BEST },
@@ -124,8 +125,9 @@ pub static PROTOCOL: Protocol = Protocol {
     ..Protocol::BY_ERRNO
 };
 
-/// What is not there, or there already, or not empty; what the daemon does not implement, which the kernel asks for once; a buffer
-/// that is too small; a lock that somebody else holds; and a requester that was interrupted.
+/// Results that are normal: a name that does not exist, or exists already; a directory that is not empty; an operation that the
+/// daemon does not implement, which the kernel asks for once; a buffer that is too small; a lock that another process holds; and a
+/// requester that was interrupted.
 const ORDINARY: &[Code] = &[
     Code::Errno(libc::ENOENT.cast_unsigned()),
     Code::Errno(libc::ENOTDIR.cast_unsigned()),

@@ -73,9 +73,9 @@ struct fuse_req___channel {
 	struct fuse_chan *chan;
 };
 
-/* What a thread of the daemon copies a request with. */
+/* The state with which a thread of the daemon copies a request. */
 struct fuse_copy_state {
-	struct fuse_req *req; /* NULL: it has copied none, but an interrupt or forgotten inodes */
+	struct fuse_req *req; /* NULL: it has not copied a request, but an interrupt or forgotten inodes */
 };
 
 enum fuse_req_flag {

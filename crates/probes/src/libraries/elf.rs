@@ -1,4 +1,4 @@
-//! The functions that an ELF file defines, and where they are in it. Any bytes are understood or refused; none are trusted.
+//! The functions that an ELF file defines, and their offsets in the file. Invalid bytes are refused.
 
 use std::{collections::HashMap, fs::File, os::unix::fs::FileExt};
 
@@ -47,7 +47,7 @@ const SYMBOLS_OF_DEBUGGING: u32 = 2; // SHT_SYMTAB
 const SYMBOLS_OF_LINKING: u32 = 11; // SHT_DYNSYM
 
 impl<'a, S: ByteSource + ?Sized> Elf<'a, S> {
-    /// `None`: it is none.
+    /// `None`: the file is not an ELF file of this kind.
     pub fn of(source: &'a S) -> Option<Self> {
         let header = source.read(0, 64)?;
         if !header.starts_with(b"\x7fELF\x02\x01") || cfg!(target_endian = "big") {
@@ -87,8 +87,9 @@ impl<'a, S: ByteSource + ?Sized> Elf<'a, S> {
         offset.checked_add(address - start)
     }
 
-    /// Name and offset of what the file defines under a name that `wanted` likes: by the symbols that it is linked by; a program
-    /// that has the library within it, by those for debugging. Nothing, if none of the names has `part` in it.
+    /// Name and offset of each function that the file defines under a name that `wanted` accepts. The names are those for
+    /// dynamic linking; for a program that contains the library, those for debugging. Empty if none of the names contains
+    /// `part`.
     pub fn definitions(&self, part: &[u8], wanted: impl Fn(&[u8]) -> bool) -> HashMap<String, u64> {
         let tables = [SYMBOLS_OF_LINKING, SYMBOLS_OF_DEBUGGING];
         let tables = tables.iter().flat_map(|kind| self.sections.iter().filter(move |section| section.kind == *kind));
@@ -116,7 +117,7 @@ impl<'a, S: ByteSource + ?Sized> Elf<'a, S> {
             if section == 0 || !wanted(name) {
                 return None;
             }
-            // What has no place in the file, an empty variable, is defined all the same.
+            // An empty variable, for example, has no place in the file, but is defined all the same.
             Some((std::str::from_utf8(name).ok()?.to_owned(), self.offset_of(address).unwrap_or(0)))
         };
         Some(symbols.chunks_exact(24).filter_map(definition).collect())

@@ -31,7 +31,8 @@ pub(super) fn of(pid: u32) -> Vec<MappedFile> {
     aside(move || read(pid)).unwrap_or_default()
 }
 
-/// Those of many processes. Some are read at a time, and one by one only if that takes long: then one of them may be why.
+/// The mappings of many processes. Several processes are read at a time. If that takes long, they are read one by one,
+/// because one of them may be the cause.
 pub(super) fn of_all(pids: &[u32]) -> impl Iterator<Item = (u32, Vec<MappedFile>)> {
     pids.chunks(AT_A_TIME).flat_map(|some| {
         let asked = some.to_vec();

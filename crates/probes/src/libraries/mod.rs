@@ -1,6 +1,7 @@
-//! Libraries in use, of one kind: found where a process maps one, whatever its path and namespace, attached to once, and given
-//! back when no process maps them any more. A probe is on the file, so that it sees all of its processes, later ones too.
-//! What a library of the kind is, and how to attach to it, is the probe's: its `LibraryKind`.
+//! Libraries in use, of one kind. A library is found where a process maps it, whatever its path and namespace. The probe is
+//! attached to it once, and detached when no process maps the library any more. The probe is on the file, so it sees all of
+//! the file's processes, later ones too. What a library of the kind is, and how to attach to it, is defined by the probe: its
+//! `LibraryKind`.
 
 pub(crate) mod elf;
 mod maps;
@@ -30,11 +31,11 @@ use maps::{FileId, MappedFile};
 pub(crate) struct LibraryKind {
     /// The probe that is attached to these libraries.
     pub probe: &'static str,
-    /// What such a library is called in a sentence.
+    /// The name for such a library in a sentence.
     pub what: &'static str,
     /// How the names of their files begin.
     pub prefix: &'static str,
-    /// Programs that are a sign of them: they start the processes that use one.
+    /// Programs that indicate the use of such a library: they start the processes that use one.
     pub programs: &'static [&'static str],
     /// Tries whether this kernel attaches by a rung.
     pub attempt: fn(&mut Object, &str) -> libbpf_rs::Result<()>,
@@ -57,9 +58,9 @@ pub(crate) struct AttachOffsets {
 
 /// Libraries attached to at a time.
 const LIBRARIES: usize = 64;
-/// Files remembered to be none.
+/// The most files remembered as not being such a library.
 const FILES: usize = 16_384;
-/// All processes are asked at most this often whether they map a library whose known one has ended.
+/// All processes are asked at most this often whether they map a library whose known process has ended.
 const REST: Duration = Duration::from_secs(10);
 /// How often to look for libraries that were mapped in a way that the kernel side does not see.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
@@ -71,14 +72,14 @@ const LOOKS: u8 = 10;
 pub(crate) struct Libraries {
     kind: &'static LibraryKind,
     via: &'static str,
-    /// What tells of files that are mapped, once there is a sign of the kind on this host: until then nothing is mapped more
-    /// slowly.
+    /// The program that reports mapped files, loaded once there is a sign of the kind on this host: until then, it slows
+    /// down no mapping.
     hook: Option<Link>,
     attached: HashMap<FileId, Library>,
     others: HashSet<FileId>,
     /// Why a library is not attached to, by its path.
     refused: HashMap<FileId, String>,
-    /// Processes that map something new: looked at again when there is time, as often as this, should they be slow.
+    /// Processes that map a new file, each with the number of further looks: a slow process is looked at again later.
     late: HashMap<u32, u8>,
     looked: Duration,
     /// When witnesses were last looked for.
@@ -92,7 +93,7 @@ struct Library {
     path: String,
     /// What cannot be seen of it.
     unseen: &'static str,
-    /// A process that maps it: as long as that lives, nobody else need be asked.
+    /// A process that maps the library: as long as this process lives, no other process need be asked.
     witness: u32,
 }
 
@@ -111,7 +112,7 @@ impl Libraries {
         Ok(libraries)
     }
 
-    /// There is a sign of them here: from now on be told of files as soon as they are mapped.
+    /// There is a sign of such libraries here: from now on, the kernel side reports files as soon as they are mapped.
     fn hook(&mut self, object: &mut Object) -> libbpf_rs::Result<()> {
         let program = object.progs_mut().find(|program| program.name() == HOOK && program.autoload());
         if let (None, Some(program)) = (&self.hook, program) {
@@ -129,7 +130,8 @@ impl Libraries {
         }
     }
 
-    /// A process has mapped a file that none has mapped before. What was known of its number was another's.
+    /// A process has mapped a file that no process has mapped before. What was known of its process number belonged to
+    /// another process.
     pub fn mapped(&mut self, object: &mut Object, mounts: &Mounts, record: &mapped) {
         let file = FileId { device: MountKey(record.device), inode: record.inode };
         self.others.remove(&file);
@@ -137,7 +139,7 @@ impl Libraries {
         // The kernel side tells when room is looked for, and since 6.17 nothing keeps us from looking before the file is there.
         for _ in 0..TRIES {
             let mapped = maps::of(record.pid);
-            // Before Linux 6.8, that of an overlay is shown as the layer's, with another device.
+            // Before Linux 6.8, a file of an overlay is shown as the layer's file, with another device.
             there = mapped.iter().map(|mapping| mapping.file).find(|there| there.inode == file.inode);
             if mapped.is_empty() || there.is_some() {
                 break;
@@ -149,12 +151,13 @@ impl Libraries {
         let file = there.unwrap_or(file);
         let is_known = self.attached.contains_key(&file) || self.others.contains(&file);
         if !is_known && !self.refused.contains_key(&file) {
-            // The process was gone too soon: the next one that maps it is to be told of.
+            // The process was gone too soon: the kernel side must report the next process that maps the file.
             forget_seen(object, Some(record));
         }
     }
 
-    /// Gives back what nobody uses, and finds what the kernel side could not tell of. Call it every few seconds.
+    /// Detaches from libraries that no process uses, and finds libraries that the kernel side could not report. Call it
+    /// every few seconds.
     pub fn maintain(&mut self, object: &mut Object, mounts: &Mounts, now: Duration) {
         let late: Vec<_> = self.late.keys().copied().collect();
         for pid in late {
@@ -171,7 +174,8 @@ impl Libraries {
                 self.look_at_all(object, mounts, now);
             }
             if self.attached.values().any(has_gone) {
-                // Told of whoever maps one from here on, and having looked at those before, we miss nobody.
+                // From here on, every mapping is reported; the look at all processes finds the earlier ones. So none is
+                // missed.
                 forget_seen(object, None);
                 self.look_at_all(object, mounts, now);
                 self.attached.retain(|_, library| !has_gone(library));
@@ -187,7 +191,8 @@ impl Libraries {
         }
     }
 
-    /// Somebody for each library whose witness has gone. Most often the next process will do, where thousands use it.
+    /// Finds another process for each library whose known process has ended. If thousands use the library, most often
+    /// the next process will do.
     fn find_witnesses(&mut self) {
         let mut processes: Vec<u32> = every_process().collect();
         processes.reverse();
@@ -203,7 +208,7 @@ impl Libraries {
         }
     }
 
-    /// How it stands: the state, what is missing or waited for, and the cure.
+    /// The state of the probe: what is missing or waited for, and the cure.
     pub fn state(&self) -> (ProbeSupport, String, &'static str) {
         let mut reasons: Vec<_> = self.refused.values().cloned().collect();
         let partly = self.attached.values().filter(|library| !library.unseen.is_empty());
@@ -259,13 +264,14 @@ impl Libraries {
             let found = match remote {
                 Some(false) => match self.examine(pid, &mapping) {
                     Some((file, places)) => self.attach(object, pid, &mapping, &file, places),
-                    // A loader maps a library as a whole first, and its parts over that: the mapping is another already.
+                    // A loader first maps a library as a whole, and then its parts over that: the mapping may have
+                    // changed already.
                     None => {
                         self.look_again(pid);
                         continue;
                     }
                 },
-                // A mount that is watched, or none at all any more, is not touched.
+                // A file on a watched mount, or on a mount that is gone, is not touched.
                 _ if is_named => {
                     let path = printable(mapping.path.as_bytes());
                     Err(match remote {
@@ -359,10 +365,10 @@ fn programs_started(object: &Object) -> u64 {
     value.and_then(|value| Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?))).unwrap_or_default()
 }
 
-/// A library that is given back, or this file, must be told of when it is mapped again.
+/// Makes the kernel side report a library that was detached, or this file, when it is mapped again.
 fn forget_seen(object: &Object, only: Option<&mapped>) {
     let Some(map) = map_of(object, "seen_files") else { return };
     let is_meant = |key: &[u8]| only.is_none_or(|only| key.starts_with(&only.as_bytes()[..16]));
-    // It may have gone by itself.
+    // The entry may be gone already.
     map.keys().filter(|key| is_meant(key)).for_each(|key| drop(map.delete(&key)));
 }

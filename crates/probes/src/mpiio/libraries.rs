@@ -22,7 +22,7 @@ pub(crate) static LIBRARIES: LibraryKind = LibraryKind {
 /// In every library that does MPI-IO.
 const PART: &[u8] = b"MPI_File_open";
 
-/// Programs that start the processes of a job, or are what others start them by.
+/// Programs that start the processes of a job, or are the programs by which others start them.
 const LAUNCHERS: &[&str] = &[
     "mpirun",
     "mpiexec",
@@ -70,7 +70,7 @@ fn examine(file: &File, name: &str) -> Option<AttachOffsets> {
     (!offsets.is_empty()).then(|| AttachOffsets { offsets: offsets.into_iter().collect(), unseen })
 }
 
-/// What tells whose structures a library has.
+/// What shows which library's structures are in use.
 const LAYOUT_SYMBOLS: &[&[u8]] =
     &[b"ompi_mpi_comm_world", b"MPIR_Err_create_code", b"MPIR_F08_MPI_IN_PLACE", b"MPI_Type_size_x"];
 

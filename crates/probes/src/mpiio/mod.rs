@@ -133,7 +133,7 @@ pub(crate) static SPEC: Spec = Spec {
     ..Spec::BASE
 };
 
-/// The functions are called by what they do.
+/// The functions are named by what they do.
 fn direction(name: &str) -> Option<Direction> {
     [("read", Direction::Read), ("write", Direction::Written)]
         .into_iter()
@@ -158,7 +158,7 @@ struct MpiIoProbe {
 }
 
 impl Probe for MpiIoProbe {
-    /// For what a process has not opened itself: its mount is the one that the name leads to.
+    /// For a file that a process has not opened itself: the mount is the one that the name leads to.
     fn follow_mounts(&mut self, object: &mut Object, mounts: &Mounts) -> libbpf_rs::Result<()> {
         let points = mounts.iter();
         let points: Vec<_> =
@@ -167,7 +167,7 @@ impl Probe for MpiIoProbe {
         map.map_or(Ok(()), |map| make_equal(&map, &points))
     }
 
-    /// The rank of who asked.
+    /// The rank of the requester.
     fn complete(&self, event: &mut Event) {
         if let Detail::MpiIo(detail) = &mut event.detail {
             detail.rank = self.ranks.borrow_mut().of(event.requester.pid, monotonic());
@@ -175,7 +175,7 @@ impl Probe for MpiIoProbe {
     }
 }
 
-/// Whose structures a library has; `enum layout` of layout.h.
+/// The MPI implementation whose structures a library uses; `enum layout` of layout.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusLayout {
     Unknown,

@@ -3,10 +3,10 @@
  * Times the calls of MPI_File_* functions, wherever user space has found a library that has them. What a function is,
  * where its arguments are and whose library it is comes with each probe as a cookie.
  *
- * A call is kept in its thread's own storage until it returns, so that nothing is left of a thread that dies in it. Only the
- * outermost counts: libraries call their own functions, and bindings for other languages call those of C. Which return
- * belongs to which call is told by the stack: a frame that lies deeper is an inner call, one that lies higher or at the same
- * place proves that the call remembered has been left without returning (longjmp).
+ * A call is kept in its thread's own storage until it returns, so that a thread that dies in the call leaves nothing. Only
+ * the outermost call counts: libraries call their own functions, and bindings for other languages call those of C. The stack
+ * shows which return belongs to which call: a deeper frame is an inner call. A frame that lies higher or at the same place
+ * proves that the remembered call was left without a return (longjmp).
  */
 #include "../bpf/observe.h"
 #include "../bpf/uprobe.h"
@@ -81,10 +81,10 @@ static __always_inline enum layout layout_of(__u32 cookie)
 	return cookie >> COOKIE_LAYOUT_SHIFT & COOKIE_LAYOUT;
 }
 
-/* Whether its return is to be seen. */
+/* Whether the call's return is to be seen. */
 static __always_inline bool called(struct pt_regs *regs, __u32 cookie)
 {
-	/* All of them now: the verifier takes no access to the context that depends on a branch. */
+	/* All arguments are read now: the verifier refuses an access to the context that depends on a branch. */
 	__u64 a1 = PT_REGS_PARM1(regs), a2 = PT_REGS_PARM2(regs), a3 = PT_REGS_PARM3(regs), a4 = PT_REGS_PARM4(regs),
 	      a5 = PT_REGS_PARM5(regs), a6 = PT_REGS_PARM6(regs), stack = PT_REGS_SP(regs);
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -111,7 +111,7 @@ static __always_inline bool called(struct pt_regs *regs, __u32 cookie)
 		c->first = next_descriptor(task);
 		break;
 	case FORM_CLOSE:
-		/* Afterwards it is MPI_FILE_NULL. */
+		/* After the call, the handle is MPI_FILE_NULL. */
 		c->file = 0;
 		bpf_probe_read_user(&c->file, sizeof(c->file), (void *)a1);
 		break;
@@ -139,7 +139,7 @@ static __always_inline bool called(struct pt_regs *regs, __u32 cookie)
 	return true;
 }
 
-/* Bytes that it was asked to move; false: unknown. */
+/* Bytes that the call was asked to move; false: unknown. */
 static __always_inline bool asked(const struct call *c, __u64 *bytes)
 {
 	__u64 size = 0;
@@ -171,7 +171,7 @@ static __always_inline bool moved(const struct call *c, struct opened *file, __u
 	case FORM_ASYNCHRONOUS:
 		return asked(c, bytes);
 	case FORM_BEGIN:
-		/* Counted when it ends. */
+		/* The operation is counted when it ends. */
 		if (file && !asked(c, &file->split))
 			file->split = ~0ULL;
 		return true;
@@ -193,7 +193,7 @@ static __always_inline struct opened *file_of_call(const struct call *c, const s
 	return bpf_map_lookup_elem(&opened_files, &key);
 }
 
-/* What a call by path worked on: remembered, if that is open now. */
+/* Remembers the file that a call by path worked on, if the file is open now. */
 static __always_inline void remember(const struct call *c, struct opened *found, struct task_struct *task, bool failed)
 {
 	struct file_key key = { .process = task->tgid };

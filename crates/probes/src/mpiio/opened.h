@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Which file, and so which mount, an MPI_File stands for. Nobody has to know how a library keeps its descriptors: when
- * MPI_File_open() returns, the file is among those that the process has open, by a descriptor that was free when it was
- * called and under the name that it was asked for. A process that did not open it itself (with collective buffering some
- * do not) or failed to has the mount that the name leads to.
+ * Which file, and so which mount, an MPI_File stands for. The library's own descriptors need not be known: when
+ * MPI_File_open() returns, the process has the file open, by a descriptor that was free when the function was called,
+ * and under the name that was passed. If a process did not open the file itself (with collective buffering, some
+ * processes do not) or failed to, the mount is the one that the name leads to.
  */
 #pragma once
 
@@ -25,7 +25,7 @@ struct opened {
 	char name[NAME_LENGTH];
 };
 
-/* Those of processes that end without closing are removed by user space. */
+/* User space removes the entries of processes that end without closing the file. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

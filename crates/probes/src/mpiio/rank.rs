@@ -4,12 +4,13 @@ use std::{collections::HashMap, fs, time::Duration};
 
 use crate::aside::aside;
 
-/// The launchers' words for it, most specific first: a job's own steps inherit what Slurm says of the step around them.
+/// The launchers' environment variables, most specific first: a job's own steps inherit Slurm's variables of the step
+/// around them.
 const VARIABLES: &[&[u8]] =
     &[b"OMPI_COMM_WORLD_RANK=", b"PMIX_RANK=", b"PMI_RANK=", b"MV2_COMM_WORLD_RANK=", b"SLURM_PROCID="];
 /// Processes remembered.
 const PROCESSES: usize = 4096;
-/// How long an answer stands before it is asked whether the process is still the same.
+/// How long an answer is valid before the probe checks again whether the process is still the same.
 const STANDS: Duration = Duration::from_secs(1);
 
 /// What is known of processes.
@@ -33,7 +34,7 @@ impl KnownRanks {
                 return known.rank;
             }
             let started = started(pid);
-            // Of one that is gone, what was known holds until its number is another's.
+            // If the process is gone, the known rank holds until another process has its number.
             if started.is_none() || started == known.started {
                 known.looked = now;
                 return known.rank;

@@ -48,7 +48,7 @@ pub(super) fn name(status: u32) -> Option<&'static str> {
     class(status).map(|(name, ..)| *name)
 }
 
-/// Of the two numbers of a name, Open MPI's.
+/// Of the two numbers that a name has, this is Open MPI's.
 pub(super) fn named(name: &str) -> Option<u32> {
     CLASSES.iter().find(|(known, ..)| *known == name).map(|(_, open_mpi, ..)| 1 << 16 | open_mpi)
 }

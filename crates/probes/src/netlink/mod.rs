@@ -13,7 +13,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 
 use crate::tcp::enter_network_namespace;
 
-/// What the kernel puts into one message at most.
+/// The largest message that the kernel sends.
 const BUFFER: usize = 32 << 10;
 
 // include/uapi/linux/netlink.h
@@ -33,12 +33,12 @@ pub struct Netlink {
     buffer: RefCell<Vec<u8>>,
 }
 
-/// How much is asked for.
+/// The number of objects that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// One object.
     One,
-    /// All that there are.
+    /// All objects.
     All,
 }
 
@@ -61,7 +61,7 @@ impl Netlink {
         Ok(Self { socket: socket?, sequence: Cell::new(0), buffer: RefCell::new(Vec::new()) })
     }
 
-    /// Asks, and shows each message of the answer, until `see` wants no more.
+    /// Sends a request, and passes each message of the answer to `see`, until `see` wants no more.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Netlink {
         let mut buffer = self.buffer.borrow_mut();
         buffer.resize(BUFFER, 0);
         loop {
-            // The kernel answers within the call that asks or the one that reads.
+            // The kernel answers within the call that sends the request, or within the call that reads.
             let read = recv(socket, &mut buffer, MsgFlags::MSG_DONTWAIT)?;
             let mut rest = buffer.get(..read).unwrap_or_default();
             while let Some(length) = u32_at(rest, 0).and_then(|length| usize::try_from(length).ok()) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Which mount an NFS call belongs to. Each mounted superblock has an rpc_clnt of its own, a clone of its server's; so the
- * mount is found once for each client, by walking NFS's superblocks. What goes by the server's own client (leases,
- * sessions, pNFS data) belongs to no one mount and is named by the server.
+ * Which mount an NFS call belongs to. Each mounted superblock has an rpc_clnt of its own, a clone of its server's. So the
+ * mount is found once for each client, by walking NFS's superblocks. Calls by the server's own client (leases, sessions,
+ * pNFS data) belong to no single mount and are named by the server.
  */
 #pragma once
 
@@ -36,8 +36,8 @@ struct {
 enum { KNOWN_BITS = 8 };
 
 /*
- * Clients whose mount is known for good, at the place that their address says, where that was free: found in a fifth of the time. Such
- * a place is its client's until that is freed, so no call sees another's mount.
+ * Clients whose mount will not change, at the index that their address gives, if that was free: a lookup here takes a fifth of the
+ * time. A client keeps its index until it is freed, so no call sees the mount of another client.
  */
 struct known_client {
 	__u64 client; /* 0: free; 1: it is only being filled in */
@@ -56,7 +56,8 @@ static __always_inline const struct known_client *known_client(const struct rpc_
 
 	if (!client || place->client != (__u64)client)
 		place = NULL;
-	/* Else the compiler would compare the addresses once more, instead of `place` with NULL, which is what the verifier understands. */
+	/* Without this, the compiler would compare the addresses once more instead of comparing `place` with NULL, and the verifier only
+	 * understands the latter. */
 	barrier_var(place);
 	return place;
 }
@@ -127,7 +128,7 @@ static __always_inline __u64 name_server(struct rpc_clnt *client)
 	return bpf_map_update_elem(&mount_names, &mount, name, BPF_ANY) ? 0 : mount;
 }
 
-/* The slow path, once for each client. */
+/* The slow path, taken once for each client. */
 static __noinline __u64 find_mount(struct rpc_clnt *client)
 {
 	__u64 key = (__u64)client;
@@ -146,7 +147,7 @@ static __noinline __u64 find_mount(struct rpc_clnt *client)
 	return found.mount;
 }
 
-/* Of a client that is not among the known ones yet, or has no place there. */
+/* For a client that is not among the known ones yet, or has no place there. */
 static __always_inline __u64 mount_of(struct rpc_clnt *client, __u64 version)
 {
 	__u64 key = (__u64)client;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What only a call that failed, or that is shown, is worth asking for: status code, session and file. */
+/* The fields that are read only for calls that failed or are reported: status code, session and file. */
 #pragma once
 
 #include "operation.h"
@@ -73,7 +73,8 @@ __noinline __u32 protocol_status(__u32 error)
 	return error;
 }
 
-/* Slot, sequence and session: if the arguments begin with a slot, that is one of a session's table, and that names it. */
+/* Slot, sequence and session. If the arguments begin with a slot, the slot belongs to a session's table, and the table
+ * names the session. */
 static __always_inline void read_session(struct event *e, const struct rpc_task *task)
 {
 	struct nfs4_sequence_args *arguments = BPF_CORE_READ(task, tk_msg.rpc_argp);

@@ -19,7 +19,7 @@ pub(crate) static SPEC: Spec = Spec {
     protocol: &PROTOCOL,
     id: probe_id::PROBE_NFS,
     object: include_bytes!(concat!(env!("OUT_DIR"), "/nfs.bpf.o")),
-    // The hooks are in sunrpc, which is never loaded without reason: but not every reason is an NFS mount.
+    // The hooks are in sunrpc. sunrpc is loaded only when something uses it, but this need not be an NFS mount.
     module: Some(RequiredModule { name: "nfs", load: "mount an NFS export, or `modprobe nfs`", hooks: Some("sunrpc") }),
     rungs: &[
         Rung {

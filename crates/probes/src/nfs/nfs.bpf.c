@@ -40,7 +40,7 @@ struct inflight {
 	__u32 receiver_us; /* its cpu_wait_us() then */
 	__u8 version;
 	__u8 unconnected; /* there was no connection when it began: it may have waited for one */
-	__u8 again; /* restarted: what it waits for is what the server answered the first time */
+	__u8 again; /* restarted: it waits again, because of the server's first answer */
 	__u8 reserved;
 	__u64 comm[COMM_LENGTH / sizeof(__u64)];
 };
@@ -91,7 +91,7 @@ static __always_inline void begin(struct inflight *f, const struct rpc_task *tas
 	count(PROBE_NFS, COUNT_STARTED);
 }
 
-/* The memory of a call that never was sent may be used for one of another program (file locks of version 3) before look() sees that. */
+/* The memory of a call that was never sent may be used for a call of another program (file locks of version 3) before look() sees that. */
 static __always_inline int is_no_call(__u64 task)
 {
 	struct inflight *f = inflight_of(task);
@@ -130,7 +130,7 @@ static __always_inline int started(const struct rpc_task *task, bool typed)
 	return 0;
 }
 
-/* Of the shortest answers, all is there when their beginning is, which RPC notes itself. */
+/* If an answer is very short, all of it arrives with its beginning, whose time RPC notes itself. */
 static __always_inline int received(const struct rpc_task *task)
 {
 	struct inflight *f = inflight_of((__u64)task);
@@ -160,7 +160,7 @@ static __always_inline int restarted(const struct rpc_task *task, bool typed)
 	index = take_again(&key);
 	f = slot_at(index);
 	if (!f) {
-		/* Another call has its slot by now, or it began before we looked. Its thread is known if it is this one. */
+		/* Another call has taken the slot, or the call began before the probe was attached. The thread is known if it is the current one. */
 		f = take_slot(key, PROBE_NFS);
 		if (!f)
 			return 0;
@@ -227,9 +227,10 @@ static __always_inline bool recovered_since(__u64 start, __u64 server)
 }
 
 /*
- * Queue is what passed before it was sent, wire what passed until all of the answer was there. What a call waits for
- * because the server put it off, lost the session or broke the connection is no queue of this host: that counts as wire.
- * Global, so that the verifier looks at it once, and not at all that follows for each way through it.
+ * Queue is the time before the call was sent, and wire is the time until all of the answer had arrived. A call may wait
+ * because the server put it off, lost the session or broke the connection. This wait is not a queue of this host, so it
+ * counts as wire. Global, so that the verifier checks the function once, and not the following code for each path
+ * through it.
  */
 __noinline int split(struct outcome *o, __u64 answered, __u64 sent, bool held_up)
 {
@@ -254,7 +255,7 @@ static __always_inline void read_status(struct outcome *o, const struct inflight
 	if (status >= 0)
 		return;
 	o->flags |= EVENT_FAILED;
-	/* What is above is the kernel's own or the protocol's, and no application sees it. */
+	/* The layer above is the kernel or the protocol itself, and no application sees the call. */
 	o->error = error <= MAX_ERRNO_SEEN ? error : 0;
 	if (FIELD(typed, task, tk_rpc_status))
 		o->status = STATUS_RPC;
@@ -333,7 +334,7 @@ static __always_inline int finished(const struct rpc_task *task, const struct ca
 	held_up = reconnected || f->again || resent;
 	if (!held_up && sent > o.start && sent - o.start >= SHORT_NS)
 		held_up = recovered_since(o.start, server_of(client, typed));
-	/* Of what was lost with the old connection, and what was not, nothing is known. */
+	/* If the connection was lost, it is not known which answers were lost with it. */
 	split(&o, reconnected ? 0 : answered, sent ?: o.end, held_up);
 	e = observe_by(s, &o);
 	if (e) {
@@ -345,7 +346,7 @@ static __always_inline int finished(const struct rpc_task *task, const struct ca
 			read_network_at(&e->network, socket, microseconds(o.end - (o.start + o.queue + o.wire)));
 			read_progress(e, f, socket);
 		}
-		/* RPC notes the time before it sends. Where fields are not typed, the verifier has enough to do as it is. */
+		/* RPC notes the time before it sends. Without typed fields this is left out: the verifier has enough to check without it. */
 		if (typed && !held_up && sent)
 			read_transit(&e->transit, socket, sent, sent + TRANSMIT_NS);
 		e->resent = resent;
@@ -380,7 +381,7 @@ static __always_inline void count_ended(const struct inflight *f)
 {
 	const struct rpc_task *task = (void *)f->op.object;
 
-	/* Of one that was sent, the kernel did not run our program. */
+	/* The call was sent, so its end was missed: the kernel did not run our program. */
 	if (!BPF_CORE_READ(task, tk_client) && BPF_CORE_READ(task, tk_flags) & RPC_TASK_SENT) {
 		count(PROBE_NFS, COUNT_SWEPT);
 		return;
@@ -459,7 +460,7 @@ int kprobe_finished(struct pt_regs *ctx)
 	return finished(task, &when, false);
 }
 
-/* The tracepoint's function is gone in the optimiser's hands; nothing is mounted by a client any more that is shut down. */
+/* The optimiser has removed the tracepoint's function. A client that is shut down no longer serves a mount. */
 SEC("kprobe/rpc_shutdown_client")
 int kprobe_freed(struct pt_regs *ctx)
 {

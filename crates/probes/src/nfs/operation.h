@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Which operation a procedure is. The client's numbers differ by version and kernel, its names do not: so each procedure
- * is looked up by name once, in the list that user space has, and remembered under its number.
+ * Which operation a procedure is. The client's numbers differ by version and kernel, but its names do not. So each
+ * procedure is looked up once by its name, in the list from user space, and stored under its number.
  */
 #pragma once
 
@@ -12,14 +12,14 @@ enum {
 	NAME_PARTS = 3, /* of eight bytes */
 };
 
-/* The first in mod.rs, in its order: those that something is done about. */
+/* The first operations in mod.rs, in its order: those that the kernel side handles specially. */
 enum operation {
 	OPERATION_NULL,
 	OPERATION_READ,
 	OPERATION_READ_PLUS,
 	OPERATION_WRITE,
 	OPERATION_COMMIT,
-	/* With these, a client sets up its lease and session; others wait meanwhile. */
+	/* With these operations, a client sets up its lease and session; other calls wait meanwhile. */
 	OPERATION_SETCLIENTID,
 	OPERATION_SETCLIENTID_CONFIRM,
 	OPERATION_EXCHANGE_ID,
@@ -51,7 +51,7 @@ static long match_operation(__u32 code, void *context)
 	if (code >= MAX_OPERATIONS)
 		return 1;
 	name = &operation_names[code];
-	/* One comparison, not three: each is a way that the verifier follows. */
+	/* One comparison instead of three: the verifier follows each comparison as two paths. */
 	if ((name->parts[0] ^ search->wanted.parts[0]) | (name->parts[1] ^ search->wanted.parts[1]) |
 	    (name->parts[2] ^ search->wanted.parts[2]))
 		return 0;
@@ -73,7 +73,7 @@ static __always_inline __u32 operation_of(const struct rpc_procinfo *procedure, 
 {
 	__u32 at = (version == 3 ? 0 : MAX_PROCEDURES) + (number & (MAX_PROCEDURES - 1));
 
-	/* Said once more in a way that the verifier of 6.1 can follow. */
+	/* Checks the bound once more in a form that the verifier of 6.1 can follow. */
 	barrier_var(at);
 	at &= 2 * MAX_PROCEDURES - 1;
 	/* The ping that any program answers has no name. */

@@ -22,7 +22,8 @@ pub fn named(name: &str) -> Option<u32> {
     code(V4).or_else(|| Some(VERSION_3 | code(V3)?))
 }
 
-/// The errno that the client makes of it; 0 for what it handles itself, or makes different things of.
+/// The errno that the client makes of the status; 0 for a status that the client handles itself, or maps to several
+/// errnos.
 pub fn errno(status: u32) -> u32 {
     let errno = match status & !VERSION_3 {
         63 => libc::ENAMETOOLONG,
@@ -42,7 +43,8 @@ pub const LATER: &[u32] = &[10008, VERSION_3 | 10008, 10013]; // NFS4ERR_DELAY, 
 /// The server has done the request and kept no copy of its answer (RFC 8881 15.1.10.6): NFS4ERR_RETRY_UNCACHED_REP.
 pub const REPEATED: &[u32] = &[10068];
 
-/// What is not there, or there already, or not empty; a lock that somebody else holds; and answers that put the client off.
+/// Results that are normal: a name that does not exist, or exists already; a directory that is not empty; a lock that
+/// another process holds; and answers that put the client off.
 pub const ORDINARY: &[Code] = &[
     Code::Status(2),                 // NFS4ERR_NOENT
     Code::Status(VERSION_3 | 2),     // NFS3ERR_NOENT

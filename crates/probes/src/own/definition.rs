@@ -1,4 +1,4 @@
-//! What a site says of an operation of its own, in its own words: hooks, and where values come from. Nothing here asks a kernel.
+//! A site's definition of an operation of its own: hooks, and where values come from. Nothing here asks a kernel.
 
 use std::{fmt, path::PathBuf};
 
@@ -26,7 +26,7 @@ pub struct Definition {
     pub begin: At<OwnHook>,
     /// Where it ends.
     pub end: At<OwnHook>,
-    /// What pairs the two, at the beginning and at the end. One or two of each; none: the thread.
+    /// The values that pair the start and the end of an operation. One or two of each; none: the thread.
     pub key: Vec<(At<ValueSource>, At<ValueSource>)>,
     /// How many bytes it moves.
     pub bytes: Option<At<ValueSource>>,
@@ -49,7 +49,7 @@ pub enum OwnHook {
         name: String,
         /// When it returns; else when it is called.
         returns: bool,
-        /// Never by fentry or fexit.
+        /// Never attach by fentry or fexit.
         only_kprobe: bool,
     },
     /// A tracepoint.
@@ -126,7 +126,7 @@ impl OwnHook {
         }
     }
 
-    /// The return of the function; `None` if it is none, or its return already.
+    /// The return of the function; `None` if this is not a function, or is a return already.
     pub fn return_of(&self) -> Option<Self> {
         let mut hook = self.clone();
         match &mut hook {
@@ -141,7 +141,7 @@ impl OwnHook {
         matches!(self, Self::Function { returns: true, .. } | Self::User { returns: true, .. })
     }
 
-    /// Whether it is in a process, where there are no types.
+    /// Whether the hook is in a process, where no types are known.
     pub fn is_user(&self) -> bool {
         matches!(self, Self::User { .. } | Self::Usdt { .. })
     }

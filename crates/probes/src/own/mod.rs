@@ -1,5 +1,5 @@
-//! Operations that a site defines itself, from one hook to another. Their programs are those of own.bpf.c, to which this kernel's types
-//! say where the values are: nothing is compiled.
+//! Operations that a site defines itself, from one hook to another. Their programs are those of own.bpf.c. This kernel's types tell the
+//! programs where the values are: nothing is compiled.
 
 use crate::generated::probe_id;
 
@@ -28,7 +28,7 @@ pub(crate) struct OwnOperation {
     pub definition: Definition,
     /// Of its probe's.
     pub is_first: bool,
-    /// How many under way are remembered.
+    /// The most operations under way that are remembered.
     pub flights: u32,
 }
 
@@ -37,7 +37,8 @@ pub fn is_own(number: u8) -> bool {
     (probe_id::PROBE_OWN.0..probe_id::PROBE_OWN_END.0).contains(&number.into())
 }
 
-/// Why this kernel can see an operation by no way; `None` if it looks as if it could, or once its module is loaded.
+/// Why this kernel has no way to see an operation; `None` if a way looks possible, or may become possible once the
+/// operation's module is loaded.
 pub fn refusal(definition: &Definition) -> Option<MissingInKernel> {
     let modules = [&definition.begin, &definition.end].into_iter().filter_map(|hook| hook.value.module());
     if modules.into_iter().any(|module| !std::path::Path::new("/sys/module").join(module).exists()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * An operation of the site's own, from one hook to another. There is a program for each way to get at what a
- * hook passes, and what an operation's values are is read-only data. The verifier knows that data, follows only what it leads to, and removes the rest: what
- * runs is what a program for this one operation would be. Each operation has an instance of this object, with two of its programs.
+ * An operation of the site's own, from one hook to another. There is a program for each way to read what a hook passes. Read-only data describes the
+ * operation's values. The verifier knows that data, follows only the branches that the data selects, and removes the rest. So the code that runs is the same
+ * as that of a program for this one operation. Each operation has an instance of this object, with two of its programs.
  */
 #include "../bpf/fields.h"
 #include "../bpf/observe.h"
@@ -15,10 +15,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Faster operations are counted but not recorded: as for the vfs probe. */
 #define LEAST_RECORDED 50000
 
-/* volatile: or the compiler would take it for zero. */
+/* volatile, because otherwise the compiler would assume that it is zero. */
 const volatile struct own_plan plan SEC(".rodata.plan");
 
-/* How a program gets at what its hook passes. */
+/* How a program reads what its hook passes. */
 enum way {
 	BY_TRAMPOLINE, /* fentry, fexit, tp_btf: an array */
 	BY_REGISTERS, /* kprobe, uprobe and their returns */
@@ -26,7 +26,7 @@ enum way {
 	BY_USDT,
 };
 
-/* What is kept of an argument until the end, where the end hook has none. */
+/* Values of an argument that are kept until the end, if the end hook does not have the argument. */
 enum kept {
 	KEPT_BYTES,
 	KEPT_STATUS,
@@ -58,7 +58,7 @@ struct {
 	__type(value, struct own_flight);
 } own_flights SEC(".maps");
 
-/* In assembly, since the compiler would make one load at a computed place of them, which the verifier refuses. */
+/* In assembly: the compiler would merge these loads into one load at a computed offset, which the verifier refuses. */
 #define LOAD(value, base, at) asm volatile("%0 = *(u64 *)(%1 + %2)" : "=r"(value) : "r"(base), "i"(at))
 #define CASE(value, base, number, at)  \
 	case number:                   \
@@ -127,7 +127,7 @@ static __always_inline __u64 returned(void *ctx, const enum way way, __u32 numbe
 	return value;
 }
 
-/* So many bytes of a register, as a number. One of 8 may be a pointer, which the verifier lets nobody calculate with. */
+/* This many bytes of a register, as a number. A register of 8 bytes may be a pointer, with which the verifier permits no arithmetic. */
 static __always_inline __u64 as_number(const volatile struct own_place *p, __u64 value)
 {
 	__u32 size = p->size, shift = 64 - size * 8;
@@ -139,7 +139,7 @@ static __always_inline __u64 as_number(const volatile struct own_place *p, __u64
 	return value << shift >> shift;
 }
 
-/* So many bytes of the kernel's memory, in the two ways of KERNEL_BITS(). */
+/* This many bytes of the kernel's memory, in the two ways of KERNEL_BITS(). */
 static __always_inline __u64 what_is_at(__u64 pointer, __u32 size)
 {
 	const void *words;
@@ -162,7 +162,7 @@ static __always_inline __u64 what_is_at(__u64 pointer, __u32 size)
 	}
 }
 
-/* Where the pointers lead, the last one not followed. */
+/* Follows the pointers, except the last one. */
 static __always_inline __u64 last_pointer(const volatile struct own_place *p, __u64 value)
 {
 	__u32 steps = p->steps;
@@ -247,7 +247,7 @@ static __always_inline int begins(void *ctx, const enum way way)
 		bpf_get_current_comm(op.comm, sizeof(op.comm));
 	}
 	op.flight.start = op.flight.used = bpf_ktime_get_ns();
-	/* One that is there was counted: its end was missed, or its function was called again within itself. */
+	/* An entry that exists was counted: its end was missed, or its function was called again within itself. */
 	if (!bpf_map_update_elem(&own_flights, &key, &op, BPF_NOEXIST))
 		count(plan.probe, COUNT_STARTED);
 	else if (bpf_map_update_elem(&own_flights, &key, &op, BPF_EXIST))

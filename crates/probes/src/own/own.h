@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* How the programs of an operation of the site's own find its values: read-only data, which user space makes of its definition. */
+/* How the programs of an operation of the site's own find its values: read-only data, which user space derives from the
+ * operation's definition. */
 #pragma once
 
 #include <linux/types.h>

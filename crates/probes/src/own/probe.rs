@@ -33,7 +33,7 @@ pub(super) struct Plan {
 /// The ways that this kernel may allow, best first.
 ///
 /// # Errors
-/// What stands in the way of the best, if nothing is left.
+/// What prevents the best way, if no way is left.
 pub(super) fn plans(definition: &Definition) -> Result<Vec<Result<Plan, MissingInKernel>>, MissingInKernel> {
     let Definition { begin, end, .. } = definition;
     for hook in [begin, end] {
@@ -57,7 +57,7 @@ pub(super) fn plans(definition: &Definition) -> Result<Vec<Result<Plan, MissingI
     Err(all.into_iter().find_map(Result::err).unwrap_or_else(none))
 }
 
-/// Whether the file is there, on no mount that is watched, and has the function.
+/// Whether the file exists, is not on a watched mount, and has the function.
 fn find_in_file(hook: &At<OwnHook>) -> Result<(), MissingInKernel> {
     let Some(path) = hook.value.path() else { return Ok(()) };
     let refuse = |text: String, fix: String| Err(MissingInKernel { at: (hook.line, hook.column), text, fix });
@@ -179,7 +179,7 @@ impl Probe for OwnProbe {
         here.filter_map(|(way, hook, _)| way.attached_to(hook)).collect()
     }
 
-    /// The end first: otherwise those that begin in between would never end.
+    /// The end is attached first: otherwise operations that begin in between would never end.
     fn attach(&mut self, object: &mut Object) -> libbpf_rs::Result<()> {
         let Some((begin_way, end_way)) = self.ways else { return Ok(()) };
         let Definition { begin, end, .. } = &self.own.definition;
@@ -203,7 +203,7 @@ impl Probe for OwnProbe {
         self.links.clear();
     }
 
-    /// A thread that is gone ends nothing any more.
+    /// A thread that is gone does not end an operation any more.
     fn has_ended(&self, key: &[u8]) -> bool {
         if !self.own.definition.key.is_empty() {
             return false;

@@ -1,5 +1,5 @@
-//! The probes and operations of the site's own that there are now. Their names and numbers stay what they are until the program ends:
-//! what refers to one by number, an event or a rule's window, never comes to mean another.
+//! The current probes and operations of the site's own. Their names and numbers stay the same until the program ends: a number in an
+//! event or in a rule's window never comes to mean another operation.
 
 use std::sync::{Mutex, PoisonError, RwLock};
 
@@ -19,11 +19,11 @@ use crate::{
 pub const MOST_PROTOCOLS: usize = (probe_id::PROBE_OWN_END.0 - probe_id::PROBE_OWN.0) as usize;
 /// Their operations, together.
 pub const MOST_OPERATIONS: usize = 32;
-/// Operations under way that are remembered, of all together: 6 MiB.
+/// The most operations under way that are remembered, over all operations of the site's own: 6 MiB.
 const FLIGHTS: usize = 32_768;
-/// And of one.
+/// The same for one operation.
 const MOST_FLIGHTS: usize = 8192;
-/// What one process makes in its life: a definition that has changed is another.
+/// The most definitions that one process makes in its life; a changed definition counts as another one.
 const MOST_MADE: usize = 512;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/own.bpf.o"));
@@ -32,7 +32,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/own.bpf.o"));
 static CURRENT: RwLock<Vec<&'static Spec>> = RwLock::new(Vec::new());
 static MADE: Mutex<Made> = Mutex::new(Made { names: Vec::new(), protocols: Vec::new(), specs: Vec::new() });
 
-/// All that was ever made. It is never freed, so that everything may refer to it, and made once for each definition.
+/// Every definition ever made, each once. It is never freed, so that references to it stay valid.
 struct Made {
     names: Vec<OperationNames>,
     protocols: Vec<&'static Protocol>,
@@ -82,7 +82,8 @@ pub fn enter(definitions: &[Definition]) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a name from elsewhere, a recording, mean something, unless it does already. Nothing is attached for it.
+/// Gives a name from elsewhere, such as a recording, a meaning, unless it has one already. Nothing is attached for this
+/// name.
 ///
 /// # Errors
 /// When there are too many.
@@ -92,7 +93,7 @@ pub fn learn(name: &str, operations: &[&str]) -> Result<(), String> {
     }
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
-    // A definition in force may have others than the recording.
+    // A definition in force may have other operations than the recording.
     let known = current.iter().find(|spec| spec.protocol.name == name).map(|spec| spec.protocol.operations);
     let mut all = operations.to_vec();
     all.extend(known.into_iter().flatten().filter(|known| !known.is_empty() && !operations.contains(known)));
@@ -153,7 +154,7 @@ impl Made {
     }
 
     fn spec(&mut self, own: OwnOperation, protocol: &'static Protocol) -> Result<&'static Spec, String> {
-        // The very same protocol: another of its name has other operations.
+        // This must be the very same protocol: another one of this name has other operations.
         let is_it = |spec: &&&Spec| spec.own == Some(&own) && std::ptr::eq(spec.protocol, protocol);
         if let Some(known) = self.specs.iter().find(is_it) {
             return Ok(known);
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// All in one test: what it is about is the process's.
+    /// One test for everything, because the registry belongs to the process.
     #[test]
     fn a_name_keeps_its_number_whatever_else_changes_and_the_same_is_made_once() {
         let (read, write) = (definition("mine", "READ", "a"), definition("mine", "WRITE", "b"));

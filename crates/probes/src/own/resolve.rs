@@ -1,4 +1,5 @@
-//! From what a site says of an operation to where its programs find the values on this kernel, or why they cannot.
+//! Resolves a site's definition of an operation to the places where the programs find its values on this kernel, or to
+//! the reason why they cannot.
 
 use std::rc::Rc;
 
@@ -13,7 +14,7 @@ use super::{
 use crate::btf::{BtfId, BtfKind, Function, Types};
 use crate::generated::{own_from, own_place, own_plan};
 
-/// Arguments that a program can have: of registers, those of the architecture with the fewest.
+/// The most arguments that a program can read; for registers, the number of the architecture with the fewest.
 const IN_REGISTERS: usize = 6;
 const IN_ARRAY: usize = 12;
 
@@ -51,7 +52,7 @@ pub(super) fn plan(
             let fix = "name the same function in `begin` and `end`, or take the value from `args`";
             return Err(MissingInKernel::at(source, format!("the return of {end_hook} has no arguments"), fix));
         }
-        // They were kept when the function was called.
+        // The values were kept when the function was called.
         Ok(if keeps && same { (&begin, begin_hook) } else { (&end, end_hook) })
     };
     let take = |source: &Option<At<ValueSource>>, what: What| {
@@ -91,7 +92,7 @@ pub(super) fn plan(
     Ok((plan, [begin.module, end.module]))
 }
 
-/// What can be seen of a hook.
+/// The values that a program on a hook can read.
 struct ResolvedHook {
     way: AttachWay,
     arguments: HookArguments,
@@ -135,7 +136,7 @@ impl ResolvedHook {
         }
     }
 
-    /// Of a process, where nothing has a type.
+    /// A hook in a process, where no types are known.
     fn numbered(&self, source: &At<ValueSource>, hook: &OwnHook, what: What) -> Result<own_place, MissingInKernel> {
         let refuse = |text: String, fix: &str| Err(MissingInKernel::at(source, text, fix));
         let value = &source.value;

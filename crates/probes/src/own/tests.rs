@@ -1,4 +1,4 @@
-//! What a definition comes to on this kernel, and what is said of one that cannot be.
+//! Resolved definitions on this kernel, and the messages for definitions that cannot be resolved.
 
 use std::rc::Rc;
 

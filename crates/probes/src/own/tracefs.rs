@@ -14,7 +14,7 @@ pub(crate) struct TracepointField {
     pub is_signed: bool,
 }
 
-/// The fields of a tracepoint's record; what is missing, and the cure, where they cannot be read.
+/// The fields of a tracepoint's record; if they cannot be read, what is missing, and the cure.
 pub(crate) fn fields(group: &str, name: &str) -> Result<Vec<TracepointField>, (String, String)> {
     let Some(folder) = PLACES.iter().map(Path::new).find(|folder| folder.join("events").exists()) else {
         let fix = "`mount -t tracefs tracefs /sys/kernel/tracing`, or a kernel with CONFIG_FTRACE";

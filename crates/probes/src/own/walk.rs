@@ -4,7 +4,7 @@ use super::words::{one_of, some};
 use crate::btf::{BtfId, BtfKind, Types};
 use crate::generated::own_place;
 
-/// What a value is for.
+/// The purpose of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Key,
@@ -84,7 +84,7 @@ impl ValueWalk<'_> {
         }
     }
 
-    /// Goes on to a device number or a name, from what has one.
+    /// Goes on to a device number or a name, from a type that has one.
     fn go_on(&mut self, what: What) -> Result<(), Wrong> {
         let target = match self.types.kind(self.id) {
             BtfKind::Pointer(to) => to,
@@ -124,7 +124,7 @@ impl ValueWalk<'_> {
         let is_text = |id| matches!(self.types.kind(id), BtfKind::Number { size: 1, .. });
         match (what, kind) {
             (What::File, BtfKind::Pointer(to)) if is_text(to) => {
-                // One step more: the address of the text is a value itself.
+                // One more step: the address of the text is itself a value.
                 self.steps.push(0);
                 place.size = 8;
             }
@@ -151,7 +151,7 @@ impl ValueWalk<'_> {
         Ok(place)
     }
 
-    /// What might have been meant instead.
+    /// Suggestions of names that were perhaps meant.
     fn better(&self, what: What) -> String {
         let target = match self.types.kind(self.id) {
             BtfKind::Pointer(to) => self.types.described(to),

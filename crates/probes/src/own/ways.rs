@@ -32,16 +32,16 @@ impl AttachWay {
         }
     }
 
-    /// The pairs of ways to attach to the begin and the end of an operation, best first.
+    /// The pairs of ways to attach to the start and the end of an operation, best first.
     pub fn both(begin: &OwnHook, end: &OwnHook) -> Vec<(Self, Self)> {
         let pairs = Self::of(begin).iter().flat_map(|first| Self::of(end).iter().map(move |second| (*first, *second)));
-        // Functions are entered by the same means as they are left.
+        // A function's entry and its return are attached by the same means.
         pairs
             .filter(|pair| !matches!(pair, (Self::Fentry, Self::Kprobe) | (Self::Kprobe, Self::Fexit | Self::Fentry)))
             .collect()
     }
 
-    /// What doctor calls it.
+    /// The name in `doctor`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fentry | Self::Fexit => "fentry",
@@ -53,7 +53,7 @@ impl AttachWay {
         }
     }
 
-    /// How it gets at arguments: the beginning of its programs' names in own.bpf.c.
+    /// How its programs read arguments: the prefix of the programs' names in own.bpf.c.
     pub fn program(self, ends: bool) -> &'static str {
         match (self, ends) {
             (Self::Fentry | Self::Fexit | Self::TpBtf, false) => "trampoline_begins",
@@ -71,7 +71,7 @@ impl AttachWay {
         matches!(self, Self::Kprobe | Self::Uprobe)
     }
 
-    /// Before it is loaded: what the kernel has to know by then.
+    /// Sets what the kernel has to know before the program is loaded.
     pub fn aim(self, program: &mut OpenProgramMut<'_>, hook: &OwnHook, module: Option<&str>) -> Result<()> {
         let (kind, name) = match (self, hook) {
             (Self::Fentry, OwnHook::Function { name, .. }) => (ProgramAttachType::TraceFentry, name),

@@ -1,8 +1,8 @@
-//! What might have been meant, and what there is instead.
+//! Suggestions for misspelt names, and lists of the available names.
 
 /// Names of fields and arguments in one line.
 const SHOWN: usize = 24;
-/// Of a name that may be a slip, letters that differ.
+/// The most letters by which a misspelt name may differ.
 const SLIPS: usize = 3;
 
 /// The names that this one may be a slip of, the nearest first.
@@ -20,7 +20,7 @@ pub(super) fn slips(name: &str, other: &str) -> Option<usize> {
     may_be.then(|| strsim::damerau_levenshtein(name, other)).filter(|slips| *slips <= most)
 }
 
-/// What there is instead, in a sentence.
+/// The available names, in a sentence.
 pub(super) fn one_of<'n>(name: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
     match near(name, names.clone()).first() {
         Some(near) => format!("did you mean `{near}`?"),
@@ -28,7 +28,7 @@ pub(super) fn one_of<'n>(name: &str, names: impl Iterator<Item = &'n str> + Clon
     }
 }
 
-/// As many as a line has room for.
+/// As many names as a line has room for.
 pub(super) fn some<'n>(names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
     let more = if names.len() > SHOWN { format!(" and {} more", names.len() - SHOWN) } else { String::new() };

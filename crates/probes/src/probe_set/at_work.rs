@@ -1,4 +1,4 @@
-//! A probe at work: how it stands, and what is in its way.
+//! A probe at work: its state, and why it is not attached.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub(super) struct AtWork {
     pub attached: Option<Attached>,
     /// Why it is not attached, and what would help.
     pub obstacle: ProbeObstacle,
-    /// Attaching failed: not worth another try before this.
+    /// Attaching failed: do not try again before this time.
     pub retry_at: Duration,
-    /// Whether it is attached only while somebody demands it, and whether somebody does.
+    /// Whether the probe is attached only on demand, and whether there is a demand.
     pub demand: Demand,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct AtWork {
 pub(super) enum Demand {
     /// All the time.
     Always,
-    /// On demand, and there is one.
+    /// On demand, and there is a demand.
     Now,
-    /// On demand, and there is none.
+    /// On demand, and there is no demand.
     NotNow,
 }
 
@@ -55,7 +55,7 @@ impl AtWork {
         Self { spec, probe, attached: None, obstacle, retry_at, demand }
     }
 
-    /// Gives its hooks back.
+    /// Detaches the probe from its hooks.
     pub fn detach(&mut self) {
         if let Some(attached) = self.attached.take() {
             self.probe.detach(&attached.object);
@@ -74,7 +74,7 @@ impl AtWork {
         }
     }
 
-    /// Brings its own maps up to date, if it is attached.
+    /// Updates the probe's own maps, if it is attached.
     pub fn follow_mounts(&mut self, mounts: &Mounts) {
         let Some(attached) = &mut self.attached else { return };
         if let Err(error) = self.probe.follow_mounts(&mut attached.object, mounts) {
@@ -82,7 +82,7 @@ impl AtWork {
         }
     }
 
-    /// Has the probe attach and detach what is needed only now and then.
+    /// Makes the probe attach and detach programs that are needed only at times.
     pub fn tend(&mut self) {
         if let Some(attached) = &self.attached {
             self.probe.tend(&attached.object);
@@ -102,7 +102,7 @@ impl AtWork {
                 Capability { probe, state: ProbeSupport::Unavailable, via: vec![], reason, fix, may_come }
             }
             Some(attached) => {
-                // fentry sees and costs as much as tp_btf: what it sees less of, the probe says.
+                // fentry sees the same as tp_btf at the same cost; the probe reports what its fentry rung does not see.
                 let is_best = |best: &Rung| best.via == attached.rung.via || attached.rung.via == "fentry";
                 let best = self.spec.rungs.first().is_some_and(is_best);
                 let missing = (!attached.all_optional).then_some(attached.rung.without);
@@ -129,7 +129,8 @@ impl Drop for AtWork {
     }
 }
 
-/// Whether attaching is worth a try; else the reason and the cure. `ours`: only if the module has more users than these.
+/// Whether attaching is worth a try; otherwise the reason and the cure. `ours`: only if the module has more users than
+/// these.
 pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(), ProbeObstacle> {
     if !kernel.btf {
         return Err(ProbeObstacle {
@@ -139,7 +140,8 @@ pub(super) fn ready(spec: &Spec, kernel: &Kernel, ours: Option<u64>) -> Result<(
         });
     }
     if kernel.lockdown == "confidentiality" {
-        // Every program reads kernel memory; what loading it then fails with is EINVAL, which explains nothing.
+        // Every program reads kernel memory. If that is not permitted, loading fails with EINVAL, which explains
+        // nothing.
         return Err(ProbeObstacle {
             reason: "kernel lockdown is at confidentiality, which forbids BPF programs to read kernel memory".into(),
             fix: "boot with lockdown=integrity or without lockdown".into(),

@@ -35,16 +35,17 @@ const OVER_A_MAP: &str = "iter/bpf_map_elem";
 pub(super) struct Attached {
     // Links first: they are dropped before the object that their programs live in.
     _links: Vec<Link>,
-    /// The iterator over tasks that lists what is in flight, of a probe that has one.
+    /// For a probe that has one: the iterator over tasks that lists the operations in flight.
     pub in_flight: Option<Link>,
-    /// The iterator over the map of operations in flight that forgets those whose end was missed, of a probe that has one.
+    /// For a probe that has one: the iterator over the map of operations in flight that removes operations whose end was
+    /// missed.
     pub forgets_ended: Option<Link>,
     /// Of a probe on libraries: what it is attached to.
     pub libraries: Option<Libraries>,
     pub object: Object,
     pub rung: &'static Rung,
     pub all_optional: bool,
-    /// What hooks would have seen that this kernel has no function for.
+    /// What the probe does not see, because this kernel lacks the functions for some hooks.
     pub unseen: Vec<&'static str>,
     pub since: Nanos,
     /// References that its programs hold on the module.
@@ -54,7 +55,7 @@ pub(super) struct Attached {
     pub module: Option<u64>,
 }
 
-/// Attaches probes on as many threads as there are processors: reading the kernel's types and the verifier take most of the time.
+/// Attaches probes on as many threads as there are processors: reading the kernel's types and verification take most of the time.
 pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps, now: Duration) {
     if wanted.is_empty() {
         return;
@@ -85,7 +86,7 @@ pub(super) fn attach_side_by_side(wanted: Vec<&mut AtWork>, shared: &SharedMaps,
     }
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        // A thread that panicked has attached nothing that is left.
+        // A thread that panicked leaves nothing attached.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     });
 }
@@ -104,14 +105,14 @@ fn try_to_attach(probe: &mut AtWork, shared: &SharedMaps, types: &Path, now: Dur
     }
 }
 
-/// Trying again takes the verifier's time, and a kernel that has said no seldom changes its mind.
+/// Another try takes the verifier's time, and a kernel that has refused once seldom accepts later.
 fn refused(probe: &mut AtWork, reason: String, fix: String, now: Duration) {
     probe.obstacle = ProbeObstacle { reason, fix, may_come: false };
     probe.retry_at = now + RETRY_AFTER;
 }
 
 /// How many references on a module the kernel has taken for an object's programs. The number is not measured by reading the module's
-/// `refcnt` before and after: a mount that comes about meanwhile takes references and returns some.
+/// `refcnt` before and after: a mount that is set up meanwhile takes references and returns some.
 fn references(object: &Object, module: &RequiredModule, probe: &dyn Probe) -> u64 {
     // A part of the kernel proper has no references.
     if module.hooks.is_none() || !has_types(module.name) {
@@ -139,20 +140,21 @@ fn references(object: &Object, module: &RequiredModule, probe: &dyn Probe) -> u6
             AttachedTo::Tracepoint => on_tracepoints += 1,
         }
     }
-    // Who is attached to a tracepoint holds its module (bpf_get_raw_tracepoint, trace_event_try_get_ref).
+    // A program attached to a tracepoint holds the tracepoint's module (bpf_get_raw_tracepoint,
+    // trace_event_try_get_ref).
     on_tracepoints + if programs_hold_modules() { on_functions } else { functions.len() as u64 }
 }
 
-/// Climbs down the ladder until something attaches. The error says what each rung failed with.
+/// Tries one rung after the other until one attaches. The error has the reason why each rung failed.
 fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &SharedMaps, types: &Path) -> Result<Attached, String> {
     let (functions, mut unseen) = choose(spec.hooks)?;
     let mut failures = Vec::new();
-    // For trying a lower rung where a better one works: PLUMBLINE_VIA=kprobe.
+    // PLUMBLINE_VIA=kprobe, for example, tries a lower rung where a better one works.
     let only = std::env::var("PLUMBLINE_VIA").ok();
     for rung in
         spec.rungs.iter().filter(|rung| only.as_deref().is_none_or(|only| only.split(',').any(|via| via == rung.via)))
     {
-        // With the optional programs, and if that fails and there are any, without.
+        // Tries with the optional programs; if that fails and there are any, tries without them.
         let tries: &[bool] = if rung.optional.is_empty() { &[true] } else { &[true, false] };
         for optional in tries.iter().copied() {
             match attach_rung((spec, probe), (shared, types), rung, optional, &functions) {
@@ -187,7 +189,7 @@ fn attach(spec: &'static Spec, probe: &mut dyn Probe, shared: &SharedMaps, types
     Err(failures.join("; "))
 }
 
-/// The functions to hook on this kernel, and what is not seen for want of one.
+/// The functions to hook on this kernel, and what the probe does not see because functions are missing.
 fn choose(hooks: &'static [Hook]) -> Result<(Vec<&'static str>, Vec<&'static str>), String> {
     if hooks.is_empty() {
         return Ok(Default::default());
@@ -205,8 +207,8 @@ fn hooks_one_of(section: &str, rung: &Rung, functions: &[&str]) -> bool {
     section.split_once('/').is_some_and(|(kind, name)| ways.contains(&(kind, rung.via)) && functions.contains(&name))
 }
 
-/// Has libbpf look for what a program is attached to where it is: in this module, or in the kernel proper. Else libbpf reads all types of the
-/// kernel once for each module that is loaded.
+/// Makes libbpf look for a program's target only where it is: in this module, or in the kernel proper. Otherwise libbpf reads all types of
+/// the kernel once for each module that is loaded.
 fn find_in_module(program: &mut OpenProgramMut<'_>, module: Option<&str>) -> libbpf_rs::Result<()> {
     let section = program.section().to_string_lossy().into_owned();
     match section.split_once('/') {
@@ -218,7 +220,7 @@ fn find_in_module(program: &mut OpenProgramMut<'_>, module: Option<&str>) -> lib
     }
 }
 
-/// What a rung has led to.
+/// The result of trying a rung.
 struct Hooked {
     object: Object,
     links: Vec<Link>,
@@ -257,8 +259,8 @@ fn attach_rung(
     let (mut links, mut in_flight, mut forgets_ended) = (Vec::new(), None, None);
     let of_flights = |map: &Map<'_>| spec.inflight.iter().any(|name| map.name() == *name);
     let flights = object.maps().find(of_flights).map(|map| MapHandle::try_from(&map)).transpose()?;
-    // Objects have what sees an operation's start before what sees its end. The end is attached first: otherwise those that
-    // start in between would never end, and look as if they hung.
+    // In an object, the programs that see an operation's start come before those that see its end. The end is attached
+    // first: otherwise operations that start in between would never end, and would seem to hang.
     let libraries = match spec.libraries {
         Some(kind) => Some(Libraries::new(kind, &mut object, rung.via)?),
         None => None,

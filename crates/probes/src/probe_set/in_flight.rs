@@ -1,4 +1,4 @@
-//! What has not returned: from the probes' maps, and from an iterator over tasks.
+//! The operations that have not returned: from the probes' maps, and from an iterator over tasks.
 
 use std::{collections::HashMap, os::unix::fs::MetadataExt, time::Duration};
 
@@ -18,9 +18,9 @@ use crate::{
 const UNSEEN: Nanos = 1_000_000_000;
 
 impl ProbeSet {
-    /// Operations of the `wanted` protocols that have not returned, at least `age` old, the oldest first and at most
-    /// `limit` of each protocol, as far as their probes can list these. An operation that has returned, and whose end was missed, is none: its
-    /// thread is elsewhere, or the kernel has released it.
+    /// Operations of the `wanted` protocols that have not returned and are at least `age` old, as far as their probes can list these: the
+    /// oldest first, and at most `limit` of each protocol. Operations that have returned, and whose end was missed, are left out: their thread
+    /// is elsewhere, or the kernel has released the operation.
     pub fn in_flight(&self, wanted: impl Fn(&Protocol) -> bool, age: Duration, limit: usize) -> Vec<Event> {
         let now = nanos_now();
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
@@ -30,7 +30,7 @@ impl ProbeSet {
                 events.extend(found.into_iter().filter(|event| event.duration >= age));
                 continue;
             }
-            // What a killed process has left there is swept only seconds later.
+            // Entries of a killed process are swept only seconds later.
             let hangs = |key: &[u8], event: &Event| event.duration >= age && !probe.probe.has_ended(key);
             let old = || flights(&map, now, hangs);
             let found = old();
@@ -61,8 +61,8 @@ impl ProbeSet {
         events
     }
 
-    /// What the probes with an iterator list. A call of which the kernel does not know yet where its path leads is none,
-    /// unless an operation below it, in flight too, says so.
+    /// The calls that the probes with an iterator list. A call by path whose file system the kernel does not know yet is
+    /// left out, unless an operation below the call, in flight too, shows the file system.
     fn pending_calls(&self, wanted: impl Fn(&Protocol) -> bool, age: u64, now: Nanos) -> Vec<Event> {
         let attached = self.probes.iter().filter(|probe| wanted(probe.spec.protocol));
         let attached = attached.filter_map(|probe| probe.attached.as_ref()).filter(|attached| may_be_pending(attached));
@@ -85,8 +85,8 @@ impl ProbeSet {
         calls
     }
 
-    /// An operation of a protocol goes on without its thread; a call of the thread's own does not. Of an operation that a site has defined
-    /// nobody knows what its thread does meanwhile.
+    /// An operation of a protocol goes on without its thread; a call of the thread's own does not. For an operation that a site has
+    /// defined, it is not known what the thread does meanwhile.
     fn drop_what_has_ended(&self, events: &mut Vec<Event>) {
         let is_call = |event: &Event| event.operation.level() < Level::Own;
         if !events.iter().any(is_call) {
@@ -99,8 +99,8 @@ impl ProbeSet {
     }
 }
 
-/// The `wanted` operations that a map of operations in flight holds, by key and event. A map that cannot be read now is read the next
-/// time.
+/// The `wanted` operations in a map of operations in flight, by key and event. A map that cannot be read now is read at the next
+/// call.
 fn flights(map: &impl MapCore, now: Nanos, wanted: impl Fn(&[u8], &Event) -> bool) -> Vec<Event> {
     let mut found = Vec::new();
     let read = batches::each(map, |key, value| {
@@ -112,21 +112,23 @@ fn flights(map: &impl MapCore, now: Nanos, wanted: impl Fn(&[u8], &Event) -> boo
     found
 }
 
-/// Has the kernel side forget what has ended unseen.
+/// Makes the kernel side remove operations whose end was missed.
 fn forget_ended(iterator: &Link) {
     if let Err(error) = iterator::read_all::<event>(iterator) {
         tracing::warn!(%error, "cannot tell whether operations in flight have ended: some may look as if they hung");
     }
 }
 
-/// A probe with an iterator may count what is pending in its only variables: with all of them zero, no task need be looked at.
+/// A probe with an iterator may count the pending calls in its only variables: if all of them are zero, no task need be looked
+/// at.
 fn may_be_pending(attached: &Attached) -> bool {
     let counts = attached.object.maps().find(|map| map.name().as_encoded_bytes().ends_with(b".bss"));
     let read = counts.and_then(|map| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());
     read.is_none_or(|counts| counts.iter().any(|byte| *byte != 0))
 }
 
-/// Who it is, as long as the thread is there: the kernel side keeps only its numbers until an operation has finished.
+/// Reads who the requester is, as long as its thread exists: until an operation has finished, the kernel side keeps
+/// only the requester's numbers.
 pub(super) fn name_requester(requester: &mut Requester) {
     let task = format!("/proc/{}/task/{}", requester.pid, requester.tid);
     if let Ok(comm) = std::fs::read(format!("{task}/comm")) {

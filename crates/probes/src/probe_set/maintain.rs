@@ -1,4 +1,4 @@
-//! What changes by itself: mounts, modules that come and go, entries that never finish, maps that are full.
+//! Reacts to changes: mounts, modules that come and go, entries that never finish, maps that are full.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,12 +24,14 @@ use crate::{
 
 /// An in-flight entry this old will never finish: the operation's end was missed.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
-/// An in-flight entry whose operation has finished is kept this long to be used again: long enough that none is removed
-/// in the moment in which it is.
+/// An in-flight entry whose operation has finished is kept this long for reuse: long enough that no entry is removed
+/// while it is taken into use again.
 const UNUSED: Duration = Duration::from_secs(60);
-/// How long a module must be without users before its hooks are given back, so that it can be unloaded.
+/// How long a module must be without users before the probe detaches from its hooks, so that the module can be
+/// unloaded.
 const IDLE_BEFORE_DETACH: Duration = Duration::from_secs(5);
-/// How long after that its users say nothing: the kernel returns a program's references some time after the program is detached.
+/// How long after detaching the module's number of users means nothing: the kernel returns a program's references some time
+/// after the program is detached.
 const REFERENCES_RETURNED: Duration = Duration::from_secs(1);
 
 impl ProbeSet {
@@ -41,7 +43,7 @@ impl ProbeSet {
         daemons.sort_unstable();
         daemons.dedup();
         let daemons = self.mounts.set_daemons(daemons);
-        // An unreadable mountinfo leaves what was known.
+        // If mountinfo cannot be read, the known mounts stay.
         if self.mounts.refresh().unwrap_or(false) || foreign || daemons {
             self.probes.iter_mut().for_each(|probe| probe.follow_mounts(&self.mounts));
             self.publish_mounts();
@@ -57,7 +59,7 @@ impl ProbeSet {
         }
         self.probes.iter_mut().for_each(AtWork::tend);
         self.sweep();
-        // For those who read the pinned maps.
+        // For the programs that read the pinned maps.
         if self.pinned.is_some()
             && let Err(error) = self.sum_up()
         {
@@ -67,7 +69,8 @@ impl ProbeSet {
         self.changed_since(before)
     }
 
-    /// Attaches the probes on demand of these protocols, and gives the hooks of the others back. Returns the probes whose state changed.
+    /// Attaches the probes on demand of these protocols, and detaches the other probes on demand. Returns the probes whose state
+    /// changed.
     pub fn demand(&mut self, protocols: &[&Protocol]) -> Vec<Capability> {
         let is_demanded = |probe: &AtWork| protocols.iter().any(|protocol| **protocol == *probe.spec.protocol);
         let before = self.states();
@@ -96,7 +99,7 @@ impl ProbeSet {
         self.probes.iter().zip(before).filter_map(changed).collect()
     }
 
-    /// Has other programs, which read the pinned maps, know what the keys of mounts mean.
+    /// Tells other programs, which read the pinned maps, what the keys of mounts mean.
     pub(super) fn publish_mounts(&mut self) {
         if self.pinned.is_none() {
             return;
@@ -106,7 +109,7 @@ impl ProbeSet {
         let here = self.mounts.iter().filter(|point| point.remote || all);
         let keys = |point: &MountPoint| crate::specs().map(|spec| (spec.mount_key)(point)).collect::<HashSet<_>>();
         let here = here.flat_map(|point| keys(point).into_iter().map(move |key| (key, point)));
-        // Of several mounts of one superblock, the one that everything else names it by.
+        // If one superblock has several mounts, the mount by which everything else names the superblock.
         let here = here.map(|(key, point)| (key, self.mounts.get(key).unwrap_or(point)));
         if let Err(error) = self.mount_directory.publish(&self.shared, here.chain(foreign.iter())) {
             tracing::warn!(%error, "cannot tell other programs what is mounted");
@@ -139,7 +142,7 @@ impl ProbeSet {
         }
     }
 
-    /// A kprobe does not hold its module, and dies with it.
+    /// A kprobe does not hold its module, and is removed with it.
     fn detach_unloaded(&mut self) {
         for probe in &mut self.probes {
             let (Some(attached), Some(module)) = (&probe.attached, &probe.spec.module) else { continue };
@@ -149,14 +152,14 @@ impl ProbeSet {
         }
     }
 
-    /// Users of a module that are hooks of ours.
+    /// The users of a module that are our own hooks.
     fn our_users(&self, module: &str) -> u64 {
         let of_module = |probe: &&AtWork| probe.spec.module.as_ref().is_some_and(|other| other.name == module);
         let attached = self.probes.iter().filter(of_module).filter_map(|probe| probe.attached.as_ref());
         attached.map(|attached| attached.own_users).sum()
     }
 
-    /// A hook holds its module: give it back once nobody else uses the module.
+    /// A hook holds its module: detach once there are no other users of the module.
     fn detach_idle(&mut self) {
         let now = monotonic();
         let ours: Vec<_> = self.probes.iter().filter_map(|probe| probe.spec.module.as_ref()).collect();
@@ -177,7 +180,7 @@ impl ProbeSet {
         }
     }
 
-    /// Once histograms found no room, those of mounts that are gone are given up.
+    /// Once histograms found no room, the histograms of mounts that are gone are removed.
     fn make_room(&mut self) {
         let lost = self.one_counter(counter::COUNT_LOST_HISTOGRAM).iter().map(|(_, lost)| lost).sum();
         if lost == self.lost_histograms {

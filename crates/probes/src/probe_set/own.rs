@@ -1,4 +1,4 @@
-//! What probes do that no other does: see [`Probe`].
+//! What single probes do beyond their specs: see [`Probe`].
 
 use std::any::Any;
 
@@ -9,11 +9,11 @@ use super::{AtWork, ProbeSet, monotonic};
 use crate::{mounts::Mounts, probe::Probe, ring};
 
 impl ProbeSet {
-    /// Has probes that look at nothing by themselves look at what the mounts have, at their connections, say.
+    /// Makes probes that look at nothing by themselves look at the mounts, at their connections, for example.
     ///
     /// # Errors
     ///
-    /// When one cannot. All others do.
+    /// When one of the probes cannot. The others still look.
     pub fn select_mounts(&mut self) -> libbpf_rs::Result<()> {
         let select = |probe: &mut AtWork| {
             let object = probe.attached.as_mut().map(|attached| &mut attached.object);
@@ -23,7 +23,7 @@ impl ProbeSet {
         selected.into_iter().collect()
     }
 
-    /// The probe that this is, its object while it is attached, and what is mounted; `None` if it is not wanted.
+    /// This probe, its object while it is attached, and the mounts; `None` if the probe is not wanted.
     pub(crate) fn probe<P: Probe>(&mut self) -> Option<(&mut P, Option<&mut Object>, &Mounts)> {
         let mounts = &self.mounts;
         self.probes.iter_mut().find_map(|probe| {
@@ -33,7 +33,7 @@ impl ProbeSet {
         })
     }
 
-    /// Gives libraries that have come into use, and records that are a probe's own, to those that they are for.
+    /// Passes libraries that have come into use, and the records of single probes, to their probes.
     pub(super) fn hand_out(&mut self) {
         let (mapped, own) = {
             let mut drained = self.drained.borrow_mut();
@@ -52,7 +52,7 @@ impl ProbeSet {
         self.probes.iter_mut().for_each(AtWork::tend);
     }
 
-    /// Has the histograms that probes keep themselves among those of the kernel side.
+    /// Adds the histograms that probes keep themselves to those of the kernel side.
     pub(super) fn sum_up(&self) -> libbpf_rs::Result<()> {
         for probe in &self.probes {
             for (operation, mount, histogram) in probe.probe.histograms()? {
@@ -62,7 +62,7 @@ impl ProbeSet {
         Ok(())
     }
 
-    /// Has its probe complete an event, and the mount named, if that is of another namespace.
+    /// Makes the event's probe complete the event, and names the mount if it belongs to another namespace.
     pub(super) fn complete(&self, event: &mut Event) {
         let protocol = event.operation.protocol();
         let theirs = self.probes.iter().filter(|probe| probe.spec.protocol == protocol);

@@ -1,5 +1,5 @@
-//! Whether what an operation in flight has sent was acknowledged: only the server's address joins the two, since nobody notes
-//! the socket of an operation before its answer comes.
+//! Whether the data that an operation in flight has sent was acknowledged. Only the server's address connects an operation to
+//! a socket: the operation's socket is not recorded before its answer comes.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -12,16 +12,18 @@ use crate::{
     probe::Sent,
 };
 
-/// Nothing that was sent a shorter time ago is missed yet: Linux's least retransmission timeout (TCP_RTO_MIN), nanoseconds.
+/// Data that was sent a shorter time ago is not yet overdue: Linux's least retransmission timeout (TCP_RTO_MIN),
+/// nanoseconds.
 const PROMPT: u64 = 200_000_000;
-/// What an operation's age and the time since it was sent may differ by, nanoseconds: a tick, and the time between the two looks.
+/// The tolerance between an operation's age and the time since it was sent, nanoseconds: a tick, and the time between the two
+/// looks.
 const LOOKING: u64 = 50_000_000;
 
-/// A server, and the protocol that it is asked in.
+/// A server, and the protocol of the requests to it.
 type ServerAndProtocol = (IpAddr, &'static Protocol);
 
 impl ProbeSet {
-    /// Fills in what was sent to the server of each, in its protocol, since it began.
+    /// Fills in, for each operation, what was sent to its server in its protocol since the operation began.
     pub(super) fn add_send_timing(&self, events: &mut [Event], now: Nanos) {
         if !events.iter().any(|event| event.operation.level().is_remote()) {
             return;
@@ -37,7 +39,7 @@ impl ProbeSet {
         if !events.iter().any(is_old) {
             return;
         }
-        // What TCP itself knows.
+        // What TCP itself knows of the connections.
         let probes = self.probes.iter().filter(|probe| probe.attached.is_some());
         let sent: Vec<_> =
             probes.flat_map(|probe| probe.probe.sent()).map(|sent| (self.asked(sent.mount), sent)).collect();
@@ -70,12 +72,13 @@ impl ProbeSet {
     }
 }
 
-/// Of what a server was sent while an operation of this age was in flight, by connections that are not stamped; `None` if that is not known.
+/// The timing of what a server was sent while an operation of this age was in flight, by connections that are not stamped; `None` if it is
+/// not known.
 fn whether_acknowledged(connections: &[&Sent], age: u64) -> Option<SendTiming> {
     let since = |sent: &&&Sent| sent.quiet.is_some_and(|quiet| nanos(quiet) <= age + LOOKING);
     let waits = connections.iter().filter(since).map(|sent| sent.unacknowledged.map_or(0, nanos).min(age));
     let unacknowledged = waits.max()?;
-    // Less is no sign of anything yet.
+    // A shorter time is no sign of anything yet.
     let is_known = unacknowledged == 0 || unacknowledged >= PROMPT;
     is_known.then(|| SendTiming { unacknowledged, ..SendTiming::default() })
 }
@@ -84,7 +87,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Of these sends; `None` if none of them is old enough to say anything.
+/// The timing of these sends; `None` if none of them is old enough to be meaningful.
 fn sum<'a>(sends: impl Iterator<Item = &'a send>, now: Nanos) -> Option<SendTiming> {
     let telling = sends.filter(|send| send.acked > 0 || now.saturating_sub(send.queued) >= PROMPT);
     telling.fold(None, |sum, send| Some(add(sum.unwrap_or_default(), send, now)))

@@ -10,8 +10,8 @@ const LOOK: &str = "look";
 /// The section of programs that are run, and attached to nothing: this is one.
 pub(super) const RUN: &str = "syscall";
 
-/// Has the kernel side forget what has ended unseen, and list the slots of what is under way. Returns how many there are; `None` of
-/// a probe without slots, or if that cannot be found out.
+/// Makes the kernel side remove operations whose end was missed, and list the slots of the operations under way. Returns how many
+/// there are; `None` if the probe has no slots, or if the program cannot be run.
 pub(super) fn look(object: &Object) -> Option<u32> {
     let program = object.progs_mut().find(|program| program.section() == RUN && program.name() == LOOK)?;
     match program.test_run(ProgramInput::default()) {
@@ -23,7 +23,7 @@ pub(super) fn look(object: &Object) -> Option<u32> {
     }
 }
 
-/// The operations under way in this map of an object, as [`look`] finds them now; `None` where it finds none for want of slots.
+/// The operations under way in this map of an object, as [`look`] finds them now; `None` if the object has no slots.
 pub(super) fn flights(object: &Object, map: &impl MapCore, now: Nanos) -> Option<Vec<Event>> {
     let count = look(object)?;
     let listed = object.maps().find(|map| map.name() == "under_way")?;

@@ -20,7 +20,7 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Nobody yet.
+    /// Follows no process yet.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Followed {
     /// When the map cannot be written.
     pub fn follow_family(&self, pid: u32) -> libbpf_rs::Result<()> {
         self.follow(pid)?;
-        // Twice: one that was started while the list was made is its parent's child by then.
+        // Twice: a process that was started while the list was made is in the map by then as its parent's child.
         for _ in 0..2 {
             for member in family(pid, &parents()) {
                 self.follow(member)?;
@@ -59,7 +59,7 @@ impl Followed {
         Ok(())
     }
 
-    /// No longer, but its children.
+    /// Stops following a process, but not its children.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Followed {
     /// All that are followed, the dead included.
     pub fn all(&self) -> HashSet<u32> {
         let mut all = HashSet::new();
-        // What cannot be read is nobody: the map is ours, and is there as long as we are.
+        // If reading fails, assume that there is none: the map is our own, and exists as long as this object.
         let _ = batches::each(&self.map, |key, _| {
             all.extend(key.try_into().map(u32::from_ne_bytes));
         });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-/* Which processes some others have started, and those in turn: noted as they begin, since they may be gone in a moment. */
+/* The descendants of the followed processes, noted when they start, because they may be gone in a moment. */
 #include "followed.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -18,7 +18,7 @@ int BPF_PROG(forked, const struct task_struct *parent, const struct task_struct 
 		if (bpf_map_update_elem(&followed, &below, &one, BPF_ANY))
 			__sync_fetch_and_add(&refused, 1);
 	} else {
-		bpf_map_delete_elem(&followed, &below); /* the number was another's before */
+		bpf_map_delete_elem(&followed, &below); /* the number belonged to another process before */
 	}
 	return 0;
 }

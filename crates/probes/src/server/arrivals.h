@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * When a request came in, all of it. The RPC server knows when a thread began to read; until then the request lies in the
- * socket, with others of its connection before it. So each arrival of data is noted with how far the stream has come by
- * it. Who has read a request knows where in the stream it ends, and finds the first note that reaches so far.
+ * When all of a request had come in. The RPC server knows when a thread began to read. Until then the request lies in the
+ * socket, with other requests of its connection before it. So for each arrival of data, a note says how far the stream
+ * has come. A thread that has read a request knows where in the stream the request ends, and finds the first note that
+ * reaches this place.
  *
- * The kernel gives the memory of a closed socket to a new one, whose stream begins at another number. Notes of the old one
- * are told by where they reach: not just behind what the new one has.
+ * The kernel gives the memory of a closed socket to a new socket, whose stream begins at another number. Notes of the old
+ * socket are recognized by where they reach: not just behind the data that the new socket has received.
  */
 #pragma once
 
@@ -26,7 +27,8 @@ struct note {
 	__u32 at; /* units */
 };
 
-/* The newest notes of a connection. Written by who receives for the socket, one at a time; read by who has read from it. */
+/* The newest notes of a connection. The CPU that receives for the socket writes them, one at a time; the thread that has read
+ * from the socket reads them. */
 struct arrivals {
 	__u64 socket; /* whose they are: of two that share the place, the one to which something came last */
 	__u64 next;
@@ -56,7 +58,7 @@ static __always_inline void note_arrival(__u64 socket)
 
 	newest = &a->notes[(a->next - 1) & (NOTES - 1)];
 	if (a->socket != socket || to - newest->to > LARGEST_WINDOW) {
-		/* Notes that reach nowhere. */
+		/* Notes that reach no valid place. */
 		for (int i = 0; i < NOTES; i++)
 			a->notes[i] = (struct note){ .to = read, .at = at };
 		a->socket = socket;
@@ -64,7 +66,8 @@ static __always_inline void note_arrival(__u64 socket)
 	oldest = &a->notes[a->next & (NOTES - 1)];
 	if (!is_before(newest->to, to))
 		return;
-	/* The longer a backlog lasts, the farther apart are its notes: so they always reach back to its beginning, nearly. */
+	/* The longer a backlog lasts, the farther apart are its notes. So the notes nearly always reach back to the start of
+	 * the backlog. */
 	waited = (at - oldest->at) >> SPAN_SHIFT;
 	if (is_before(read, oldest->to) && waited > apart)
 		apart = waited;
@@ -93,7 +96,7 @@ __noinline __u64 since_arrival(__u64 socket)
 	end = SERVED_FIELD(socket, copied_seq);
 	if (a->socket != socket || newest - end > SERVED_FIELD(socket, rcv_nxt) - end)
 		return 0;
-	/* From the newest back, as long as they reach so far. */
+	/* Searches from the newest note back, as long as the notes reach this place. */
 	for (int i = 1; i <= NOTES; i++) {
 		const struct note *note = &a->notes[(next - i) & (NOTES - 1)];
 

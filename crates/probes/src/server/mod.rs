@@ -40,7 +40,7 @@ pub(crate) static SPEC: Spec = Spec {
     ..Spec::BASE
 };
 
-/// The kernel side has an address of version 6 where others have a file's name.
+/// The kernel side stores an address of version 6 where other probes store a file's name.
 fn client(raw: &event) -> Option<IpAddr> {
     let known = || Served::address(u32::try_from(raw.connection).ok()?);
     known().or_else(|| {
@@ -50,7 +50,7 @@ fn client(raw: &event) -> Option<IpAddr> {
     })
 }
 
-/// A record has the request's number where others have retransmissions.
+/// A record has the request's number where records of other probes have retransmissions.
 fn recorded(raw: &record, event: &mut Event) {
     event.network.retransmits = 0;
     event.detail = Detail::Served(Served { xid: raw.retransmits, client: Served::address(raw.connection) });
@@ -163,7 +163,7 @@ pub static PROTOCOL: Protocol = Protocol {
     ..Protocol::BY_ERRNO
 };
 
-/// What is ordinary for a client is so for its server.
+/// Results that are ordinary for a client are ordinary for its server, too.
 const ORDINARY: &[Code] = status::ORDINARY;
 
 const COLUMNS: &[EventColumn] = &[

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Which operation a request is, how it ended and how many bytes it wrote. Of version 4, a request is a COMPOUND, named by
- * what the client wants of it: the same name as the client's own, where the operations tell. The codes are those of
- * version 4 (RFC 8881 16.2, RFC 7862, RFC 8276); version 3 has the rest above them. mod.rs has their names.
+ * Which operation a request is, how it ended and how many bytes it wrote. A request of version 4 is a COMPOUND. It is
+ * named by the operation that the client wants, as the client itself names it, where the operations show it. The codes
+ * are those of version 4 (RFC 8881 16.2, RFC 7862, RFC 8276); the codes of version 3 only are above them. mod.rs has
+ * their names.
  */
 #pragma once
 
@@ -65,7 +66,8 @@ static const __u8 of_version_3[] = {
 	OPERATION_PATHCONF, OPERATION_COMMIT,
 };
 
-/* A bit for each operation that others need, and that is what is wanted only where there is none above it. */
+/* A bit for each operation that other operations need. Such an operation is what the client wants only if no operation has a
+ * higher rank. */
 #define BIT(operation) (1ULL << (operation))
 #define FILLERS                                                                                              \
 	(BIT(OPERATION_PUTFH) | BIT(OPERATION_PUTPUBFH) | BIT(OPERATION_SAVEFH) | BIT(OPERATION_RESTOREFH) | \
@@ -74,7 +76,7 @@ static const __u8 of_version_3[] = {
 /* SETATTR: a client sends a delegation's times right before the delegation's return (seen with Linux 7.3). */
 #define LESSER (BIT(OPERATION_PUTROOTFH) | BIT(OPERATION_ACCESS) | BIT(OPERATION_LAYOUTRETURN) | BIT(OPERATION_SETATTR))
 
-/* Of two operations in a compound, the one of the higher rank is what is wanted; of one rank, the first. */
+/* Of two operations in a compound, the client wants the one with the higher rank; with equal ranks, the first. */
 static __always_inline __u32 rank_of(__u32 operation)
 {
 	__u64 bit;
@@ -124,7 +126,7 @@ __noinline int read_compound(struct done *done, __u64 arguments, __u64 answer)
 		wanted = at;
 		done->operation = operation <= LAST_OF_VERSION_4 ? operation : OPERATION_OTHER;
 	}
-	/* The compound ends with the first that fails (RFC 8881 16.2.3). */
+	/* The compound ends with the first operation that fails (RFC 8881 16.2.3). */
 	count = FIELD_BITS(32, struct nfsd4_compoundres, answer, opcnt) - 1;
 	if (count < MAX_IN_COMPOUND)
 		done->status = bpf_ntohl(OP_BITS(ops + count * size, status));

@@ -9,8 +9,8 @@
  *   executed   the answer is ready                  svc_stats_latency
  *   sent       TCP has the answer                   svc_send
  *
- * A thread does one request at a time, so what is known of it is in the thread's slot until it has been sent. Only what the
- * last program sees is counted: a request that is dropped is none.
+ * A thread does one request at a time, so the thread's slot holds what is known of the request until the answer has been
+ * sent. Only requests that the last program sees are counted: a request that is dropped is not counted.
  */
 #include "../bpf/fields.h"
 #include "../bpf/observe.h"
@@ -42,7 +42,7 @@ static __always_inline __u32 current_tid(void)
 	return bpf_get_current_pid_tgid();
 }
 
-/* The slot of this thread; it may be another's. */
+/* The slot of this thread; the slot may belong to another thread. */
 static __always_inline struct serving *slot_of(__u32 tid)
 {
 	return &threads[tid & (THREADS - 1)];
@@ -55,7 +55,7 @@ static __always_inline struct serving *current_serving(void)
 
 	if (serving->tid != tid)
 		serving = NULL;
-	/* Else the compiler compares the numbers once more where the pointer is tested, and the verifier does not know why. */
+	/* Without this, the compiler compares the numbers again, not the pointer: the verifier does not understand that. */
 	barrier_var(serving);
 	return serving;
 }
@@ -79,7 +79,7 @@ int tp_arrived(unsigned long long *ctx)
 	return 0;
 }
 
-/* Of a request that came bit by bit, the last time counts. */
+/* If a request came in parts, the last time counts. */
 SEC("tp_btf/svcsock_tcp_recv")
 int tp_received(unsigned long long *ctx)
 {
@@ -102,7 +102,7 @@ int tp_received(unsigned long long *ctx)
 	return 0;
 }
 
-/* The first export that a request is for: of a RENAME or COPY, it has two. */
+/* The first export of a request: a RENAME or COPY has two. */
 SEC("fexit/nfsd:rqst_exp_find")
 int fexit_exported(unsigned long long *ctx)
 {
@@ -121,7 +121,8 @@ int fexit_exported(unsigned long long *ctx)
 	return 0;
 }
 
-/* The answer does not say how much a READ of version 4 has read, which is less than it asked for at the end of a file. */
+/* The answer does not say how many bytes a READ of version 4 has read. At the end of a file, these are fewer than it asked
+ * for. */
 SEC("tp_btf/nfsd:nfsd_read_io_done")
 int tp_read(unsigned long long *ctx)
 {

@@ -1,6 +1,7 @@
-//! The program that sees waits for credits end. It would run for each READ and WRITE, and with many credits left nobody waits: so it is
-//! attached only while somebody finds few. What sees waits begin is attached all the time, so that no wait is missed; of those that end
-//! before this program is attached, what passes until the command is made counts as wait, too.
+//! The program that sees the end of waits for credits. It would run for each READ and WRITE, and while many credits are left, no
+//! request waits. So it is attached only while requests find few credits. The programs that see the start of waits are attached all the
+//! time, so that no wait is missed. For waits that end before this program is attached, the time until the command is made counts as
+//! wait, too.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ProgramMut, Result};
 
 use crate::{libraries::map_of, probe::Probe, probe_set::monotonic};
 
-/// How long there must have been plenty before the program is detached.
+/// How long credits must have been plentiful before the program is detached.
 const CALM: Duration = Duration::from_secs(5);
 
 /// Attaches and detaches it.
@@ -19,7 +20,7 @@ pub(super) struct SmbProbe {
     has_failed: bool,
 }
 
-/// When somebody found few credits last, by the counts of the kernel side.
+/// When a request last found few credits, by the counts of the kernel side.
 #[derive(Default)]
 struct Scarcity {
     times_few: u64,
@@ -42,7 +43,7 @@ impl CreditCounts {
 }
 
 impl Scarcity {
-    /// Whether the program is needed; until something is known, it is.
+    /// Whether the program is needed; it is until something is known.
     fn is_there(&mut self, now: Duration, counts: Option<CreditCounts>) -> bool {
         let is_new = counts.is_none_or(|counts| counts.waits > 0 || counts.times_few != self.times_few);
         if is_new || self.last.is_none() {

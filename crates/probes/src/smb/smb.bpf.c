@@ -22,8 +22,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 enum {
 	NOT_SENT = ~0U,
-	/* With more than these left nobody has to wait: several of the largest requests can take theirs (64 for 4 MiB) while
-	 * we look. */
+	/* With more than these left, no request has to wait: several of the largest requests can take theirs (64 for 4 MiB) between two
+	 * looks. */
 	FEW_CREDITS = 512,
 };
 
@@ -31,7 +31,7 @@ enum {
 struct intent {
 	__u64 waiting_since; /* 0: not waiting */
 	__u64 waited; /* for the credits of an asynchronous READ or WRITE, which may be sent only later */
-	/* Of the last request of a compound: the next ones are for the same mount, and do not say so. */
+	/* In the intent of the last request of a compound: the next requests are for the same mount, but do not name it. */
 	__u64 mount;
 	__u64 session;
 	__u32 tree;
@@ -45,14 +45,14 @@ struct {
 	__type(value, struct intent);
 } intents SEC(".maps");
 
-/* User space reads these two, in this order. How often somebody found few credits left: */
+/* User space reads these two, in this order. How often a request found few credits left: */
 __u64 times_few SEC(".data.credits");
-/* Threads with a wait that no command has taken over yet: while there are none, nobody need look. One that dies in its
- * wait stays counted, which costs time and nothing else. */
+/* Threads with a wait that no command has taken over yet: while there are none, no lookup is needed. A thread that dies in its wait stays
+ * counted, which only costs time. */
 __u64 waits SEC(".data.credits");
 
 struct inflight {
-	/* Mount, tree, session and connection stay for the slot's next command: most often they are its own. */
+	/* Mount, tree, session and connection stay for the slot's next command, because most often they are the same. */
 	struct flight op;
 	__u64 received; /* 0: no answer yet */
 	__u64 socket; /* that the answer came by: a struct sock */
@@ -119,15 +119,15 @@ static __always_inline int waiting(struct TCP_Server_Info *server, bool again, b
 }
 
 /*
- * The last credits are given away one by one: smb2_wait_mtu_credits gives none then, and the READ or WRITE waits for one here. It does without
- * a limit, unlike who has not asked before.
+ * smb2_wait_mtu_credits gives no credits when only the last ones are left: these are given away one by one. Then the READ or WRITE waits for
+ * one credit here, without a time limit, unlike a request that has not asked before.
  */
 static __always_inline int waiting_for_some(struct TCP_Server_Info *server, int limit_ms, bool typed)
 {
 	return waiting(server, limit_ms < 0, typed);
 }
 
-/* What happens between getting these credits and sending is none of this command's time. */
+/* The time between getting these credits and sending does not belong to this command. */
 static __always_inline int waited_mtu(void)
 {
 	struct intent *intent = waits ? intent_of_current(0) : NULL;
@@ -144,7 +144,7 @@ static __always_inline __u64 find_mount(struct TCP_Server_Info *server, __u64 se
 	struct tree_key key = { .connection = connection, .tree = tree, .generation = tree_generation };
 	__u64 mount;
 
-	/* Without a tree the server is all there is to name, whatever the session. */
+	/* Without a tree, only the server can be named, whatever the session. */
 	key.session = tree == TREELESS ? 0 : session;
 	mount = mount_of(server, &key);
 	if (mount)
@@ -188,7 +188,7 @@ static __always_inline int started(const void *header, struct TCP_Server_Info *s
 		tree = intent->tree;
 		f->op.mount = intent->mount;
 	} else if (!f->op.mount || f->op.tree != tree || f->op.session != session || f->op.connection != connection ||
-		   f->generation != tree_generation) { /* not for what the slot's last command was for */
+		   f->generation != tree_generation) { /* not for the tree of the slot's last command */
 		f->op.mount = find_mount(server, session, tree, connection);
 	}
 	if (intent) {
@@ -234,7 +234,7 @@ static __always_inline void read_answer(struct inflight *f, const void *buffer)
 	f->status = KERNEL_BITS(32, buffer + offsetof(struct smb2_head, status));
 	if (KERNEL_BITS(32, buffer + offsetof(struct smb2_head, flags)) & SMB2_FLAGS_ASYNC_COMMAND)
 		f->op.flags |= EVENT_ASYNCHRONOUS;
-	/* Ids of trees are used again, at once by some servers: all names are looked up anew. */
+	/* Servers use ids of trees again, some at once: all names are looked up anew. */
 	if (f->op.operation == SMB2_TREE_CONNECT && !f->status)
 		__sync_fetch_and_add(&tree_generation, 1);
 	if (f->op.operation != SMB2_READ && f->op.operation != SMB2_WRITE)
@@ -247,8 +247,8 @@ static __always_inline void read_answer(struct inflight *f, const void *buffer)
 		f->bytes = KERNEL_BITS(32, buffer + offsetof(struct smb2_head, remaining));
 }
 
-/* The answer to an encrypted READ never hangs on the mid (handle_read_data, smb2ops.c). Its header does on the request,
- * which is there until dequeue_mid's caller calls it back. */
+/* The answer to an encrypted READ never hangs on the mid (handle_read_data, smb2ops.c). The answer's header hangs on the request, which exists
+ * until dequeue_mid's caller calls its callback. */
 static __always_inline const void *header_of_read(const struct mid_q_entry *mid, bool typed)
 {
 	const void *request = FIELD(typed, mid, callback_data);
@@ -267,7 +267,7 @@ static __always_inline void read_queued_ticks(struct inflight *f, const struct m
 	if (!bpf_core_field_exists(mid->when_sent))
 		return;
 	sent = FIELD(typed, mid, when_sent);
-	/* Not sent: all its time was queueing; split() clamps. */
+	/* The command was not sent: all of its time was queueing; split() clamps. */
 	f->queued_ticks = sent ? sent - FIELD(typed, mid, when_alloc) : NOT_SENT;
 }
 
@@ -319,7 +319,7 @@ static __always_inline void split(struct outcome *o, const struct inflight *f)
 	__u64 answered = f->received ?: o->end;
 
 	o->queue = f->op.used - o->start + f->queued_ticks * fixed.tick_ns;
-	/* Jiffies can claim more than there was. */
+	/* The time in jiffies can exceed the actual time. */
 	if (o->queue > answered - o->start)
 		o->queue = answered - o->start;
 	o->wire = answered - o->start - o->queue;
@@ -329,7 +329,7 @@ static __always_inline void read_progress(struct event *e, const struct inflight
 {
 	read_progress_at(&e->progress, f->socket);
 	read_requester(&e->progress, creator, f->op.tid, f->requester_ns);
-	/* Else they are those of what the slot was for before. */
+	/* Otherwise they are the values of the slot's last command. */
 	if (took_long(f) && f->op.flags & EVENT_NETWORK_KNOWN) {
 		e->progress.receiver = f->receiver;
 		e->progress.receiver_us = f->receiver_us;
@@ -349,7 +349,7 @@ static __always_inline int finished(const unsigned long long *arguments)
 	if (!f || !s)
 		return 0;
 	o.end = bpf_ktime_get_ns();
-	/* The answer can be there before the sender has noted that it sent. */
+	/* The answer can arrive before the sender has noted that it sent the request. */
 	if (!f->received || f->queued_ticks == NOT_SENT)
 		read_queued_ticks(f, mid, false);
 	if (!f->received) {
@@ -365,7 +365,7 @@ static __always_inline int finished(const unsigned long long *arguments)
 		f->op.flags |= EVENT_FAILED;
 	o.start = f->op.start;
 	o.mount = f->op.mount;
-	/* What was never answered moved nothing: it is sent again, as another command. */
+	/* A command that was never answered moved nothing: it is sent again, as another command. */
 	o.bytes = f->answer_seen ? f->bytes : 0;
 	o.connection = f->op.connection;
 	o.pid = f->op.pid;
@@ -392,7 +392,7 @@ static __always_inline int finished(const unsigned long long *arguments)
 			else
 				e->network.srtt_us = srtt_us((void *)f->socket);
 		}
-		/* Two ticks: one each for when it was allocated and sent. */
+		/* Two ticks: one for the time of allocation, and one for the time of sending. */
 		read_transit(&e->transit, f->socket, o.start, o.start + o.queue + 2 * fixed.tick_ns);
 		name_requester(e, BPF_CORE_READ(mid, creator));
 		if (o.end - o.start >= SHORT_NS)
@@ -408,7 +408,7 @@ static __always_inline bool goes_on(const struct inflight *f)
 {
 	const struct mid_q_entry *mid = (void *)f->op.object;
 
-	/* The memory of a mid that is free may be a later command's. */
+	/* The memory of a freed mid may belong to a later command. */
 	return BPF_CORE_READ(mid, mid_state) != MID_FREE && BPF_CORE_READ(mid, mid) == f->op.message;
 }
 

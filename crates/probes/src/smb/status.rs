@@ -22,8 +22,8 @@ fn find(status: u32) -> Option<&'static (u32, &'static str, i32)> {
     CODES.binary_search_by_key(&status, |(code, _, _)| *code).ok().and_then(|index| CODES.get(index))
 }
 
-/// Misses, ends of files, locks that somebody else holds, names that are there already, what a server does not have,
-/// and a session being set up.
+/// Results that are normal: misses, ends of files, locks that another process holds, names that exist already, features
+/// that a server does not have, and a session being set up.
 pub const ORDINARY: &[Code] = &[
     Code::Status(0xC000_0034), // STATUS_OBJECT_NAME_NOT_FOUND
     Code::Status(0xC000_003A), // STATUS_OBJECT_PATH_NOT_FOUND

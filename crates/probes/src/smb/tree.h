@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Which mount an SMB command belongs to. A mid knows its connection and, in its header, session and tree; the name
- * behind these is found once by walking the client's lists, and remembered under its hash for user space to read.
+ * Which mount an SMB command belongs to. A mid knows its connection and, in its header, session and tree. The name
+ * that belongs to these is found once by walking the client's lists. It is stored under its hash for user space to
+ * read.
  */
 #pragma once
 
 #include "../bpf/names.h"
 #include "cifs.h"
 
-/* Far more than there are; the walks end where the lists do. Multiuser mounts have a session for each user. */
+/* Far more than exist; the walks end where the lists end. Multiuser mounts have a session for each user. */
 enum { MAX_SESSIONS = 4096, MAX_TREES = 4096, TREELESS = 0 };
 
 struct tree_key {
@@ -18,10 +19,10 @@ struct tree_key {
 	__u32 generation;
 };
 
-/* Grows with every tree that is connected: what was known of trees before may be wrong then. */
+/* Grows with every tree that is connected: then, what was known of trees may be wrong. */
 __u32 tree_generation;
 
-/* Known trees; old ones fall out by age. */
+/* Known trees; the LRU map evicts old ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

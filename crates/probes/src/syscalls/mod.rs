@@ -28,7 +28,7 @@ pub static PROTOCOL: Protocol = Protocol {
     ..Protocol::BY_ERRNO
 };
 
-/// Misses, names that are there already, and calls that were told not to wait.
+/// Failures that are normal: misses, names that exist already, and calls that were told not to wait.
 const ORDINARY: &[Code] = &[
     Code::Errno(libc::ENOENT.cast_unsigned()),
     Code::Errno(libc::ENOTDIR.cast_unsigned()),
@@ -54,7 +54,7 @@ pub(crate) static SPEC: Spec = Spec {
     ..Spec::BASE
 };
 
-/// Where a call says which file it means; `enum target` in syscalls.bpf.c, in its order.
+/// The argument that names the file of a call; `enum target` in syscalls.bpf.c, in its order.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     Descriptor = 1,
@@ -99,7 +99,7 @@ pub(crate) fn calls() -> Vec<(libc::c_long, u8, Target)> {
         (libc::SYS_lstat, 5, Stat),
         (libc::SYS_getdents, 6, Descriptor),
     ];
-    // arm64 came when these had been succeeded.
+    // These calls had successors when arm64 was added to the kernel.
     #[cfg(not(target_arch = "x86_64"))]
     let older = {
         let _ = (Opened, Stat);
@@ -108,8 +108,8 @@ pub(crate) fn calls() -> Vec<(libc::c_long, u8, Target)> {
     calls.into_iter().chain(older).collect()
 }
 
-/// Whether the call of this number is one that is watched, and its first argument a descriptor of what it works on, which
-/// it leaves open.
+/// Whether the call of this number is watched, and its first argument is a descriptor of the file that it works on and
+/// leaves open.
 pub(crate) fn takes_descriptor(number: libc::c_long) -> bool {
     number != libc::SYS_close
         && calls().into_iter().any(|(known, _, target)| known == number && matches!(target, Target::Descriptor))
@@ -165,12 +165,12 @@ pub(crate) fn prefix(point: &MountPoint) -> Option<[u8; 4 + PATH_LENGTH]> {
     Some(key)
 }
 
-/// Makes a map hold just these entries, without a moment in which those that stay are missing.
+/// Makes a map hold exactly these entries. An entry that stays is never missing meanwhile.
 pub(crate) fn make_equal(map: &dyn MapCore, entries: &[(Vec<u8>, Vec<u8>)]) -> libbpf_rs::Result<()> {
     let wanted: std::collections::HashMap<&Vec<u8>, &Vec<u8>> = entries.iter().map(|(k, v)| (k, v)).collect();
     let gone: Vec<Vec<u8>> = map.keys().filter(|key| !wanted.contains_key(key)).collect();
     for key in gone {
-        // It may have gone by itself.
+        // The entry may be gone already.
         let _ = map.delete(&key);
     }
     for (key, value) in entries.iter().take(map.max_entries() as usize) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Which mount a path leads to, by its name alone: for what has no file to be asked. */
+/* Finds the mount that a path leads to, by its name alone: for calls without a file to ask. */
 #pragma once
 
 #include "../bpf/kernel.h"
@@ -11,7 +11,7 @@ struct path_prefix {
 	char path[PATH_LENGTH]; /* with a slash at the end */
 };
 
-/* Mount points to the device, by user space: those that the probe wants to know. */
+/* Mount points to the device, written by user space: the mount points that the probe needs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -57,8 +57,8 @@ static __always_inline __u64 device_of_cwd(const struct task_struct *task)
 	return BPF_CORE_READ((const struct task_struct___paths *)task, fs, pwd.dentry, d_sb, s_dev);
 }
 
-/* The device that an absolute path leads to by the mount points known, which are those of one namespace; 0: none. `length`
- * with the NUL, which becomes a slash. */
+/* The device that an absolute path leads to, by the known mount points, which all belong to one namespace; 0: none.
+ * `length` includes the NUL, which becomes a slash. */
 static __always_inline __u64 device_of_absolute(struct path_prefix *prefix, long length, __u32 mount_namespace,
 						const struct task_struct *task)
 {

@@ -4,8 +4,8 @@
  * and asking for attributes. Which call is what comes from user space (`calls`), so that nothing here knows numbers.
  *
  * A call by descriptor is attributed when it begins. A call by path is attributed when it ends: to the file that was
- * opened, or to the device that the kernel wrote into the caller's stat buffer; so symbolic links, other name spaces
- * and races cannot mislead it. Only a call that failed is attributed by its path.
+ * opened, or to the device that the kernel wrote into the caller's stat buffer. So symbolic links, other name spaces
+ * and races cannot mislead the probe. Only a call that failed is attributed by its path.
  */
 #include "../bpf/fields.h"
 #include "../bpf/files.h"
@@ -58,7 +58,7 @@ struct {
 } pending_calls SEC(".maps");
 
 /* How many threads have a call pending, by the last bits of their ids: most calls are not watched, and task storage is
- * dear. Never too few: a thread that is killed in its call stays counted, which costs time and nothing else. */
+ * expensive. The number is never too low: a thread that is killed in its call stays counted, which only costs time. */
 enum { PENDING_SLOTS = 4096 };
 __u32 pending_threads[PENDING_SLOTS];
 
@@ -143,8 +143,8 @@ static __always_inline void no_longer_pending(struct pending *p, const struct ta
 	__sync_fetch_and_add(pending_slot(task), -1);
 }
 
-/* The kernel refuses a program that it has preempted on this CPU: the end of an earlier call may have been missed, and
- * must not be taken for this one's. */
+/* The kernel refuses a program that it has preempted on this CPU. So the end of an earlier call may have been missed,
+ * and this end must not be taken for the end of the earlier call. */
 static __always_inline int not_watched(struct task_struct *task)
 {
 	struct pending *stale = pending_of(task);
@@ -154,7 +154,7 @@ static __always_inline int not_watched(struct task_struct *task)
 	return 0;
 }
 
-/* Asked first: most calls of most programs end here. */
+/* This check comes first: most calls of most programs end here. */
 static __always_inline bool is_tracked(long number)
 {
 	return (unsigned long)number < MAX_CALLS && calls[number].target != TARGET_NONE;
@@ -240,7 +240,8 @@ static __always_inline bool attribute_by_stat(struct pending *p, const struct se
 	return device_is_watched(s, p->mount);
 }
 
-/* A failed call has no file: where does its path lead? By mount point if absolute, else by where it starts. */
+/* A failed call has no file. Finds where its path leads: by mount point if the path is absolute, otherwise by the
+ * directory where it starts. */
 static __always_inline bool attribute_by_path(struct pending *p, const struct settings *s,
 					      const struct task_struct *task)
 {
@@ -323,7 +324,7 @@ static __always_inline int left(const struct pt_regs___kernel *regs, long result
 		__u32 descriptor = p->target == TARGET_DESCRIPTOR ? p->descriptor : result;
 
 		e->inode = p->inode;
-		/* That of a failed call is none. */
+		/* The result of a failed call is no descriptor. */
 		if (p->target <= TARGET_OPENED_AT)
 			name_file(e, task, descriptor);
 		e->caller = number + 1;
@@ -335,7 +336,7 @@ static __always_inline int left(const struct pt_regs___kernel *regs, long result
 	return 0;
 }
 
-/* A path that is still walked: the folder that it has come to, and the name that it looks up there. */
+/* A path whose walk is not finished: the folder that the walk has reached, and the name that it looks up there. */
 static __always_inline void attribute_by_walk(struct event *e, const struct settings *s, const struct task_struct *task)
 {
 	struct nameidata *walk = BPF_CORE_READ((const struct task_struct___walk *)task, nameidata);
@@ -351,7 +352,7 @@ static __always_inline void attribute_by_walk(struct event *e, const struct sett
 	bpf_probe_read_kernel(e->file, length, BPF_CORE_READ(walk, last.name));
 }
 
-/* The calls that have not returned, as events without an end. One by a path whose walk has ended has no mount yet. */
+/* The calls that have not returned, as events without an end. A call by path whose walk has ended has no mount yet. */
 SEC("iter/task")
 int in_flight(struct bpf_iter__task *ctx)
 {

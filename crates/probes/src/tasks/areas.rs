@@ -44,7 +44,7 @@ pub struct Area<'a> {
 }
 
 impl Area<'_> {
-    /// Whose it is: the process's number.
+    /// The process that the memory belongs to, by its number.
     pub fn tgid(&self) -> u32 {
         self.record.tgid
     }

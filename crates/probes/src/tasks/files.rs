@@ -44,7 +44,7 @@ pub struct OpenFile<'a> {
 }
 
 impl OpenFile<'_> {
-    /// Whose it is: the process's number.
+    /// The process that has the descriptor, by its number.
     pub fn tgid(&self) -> u32 {
         self.record.tgid
     }

@@ -1,6 +1,7 @@
 //! The process table, in one go: what `plumbline ps` shows, and what an incident's bundle holds.
 //!
-//! Nothing of it is there until it is asked for: [`Tasks::load`] takes the kernel memory, dropping it gives all of it back.
+//! Nothing is loaded until it is asked for: [`Tasks::load`] takes the kernel memory, and dropping it frees all of the
+//! memory.
 
 mod areas;
 mod files;
@@ -36,9 +37,9 @@ const ITERATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/task_iterator.
 pub struct TaskOptions {
     /// A record for each thread rather than for each process.
     pub threads: bool,
-    /// What each one sleeps in, too: takes about ten times as long as all the rest.
+    /// Also the function in which each thread sleeps: takes about ten times as long as everything else.
     pub wait_channels: bool,
-    /// Records at most, of 128 bytes each; what is beyond is counted only.
+    /// The most records, of 128 bytes each; tasks beyond this number are only counted.
     pub most: u32,
 }
 
@@ -61,7 +62,7 @@ pub struct Tasks {
     rung: TaskRung,
     options: TaskOptions,
     waits: Option<Waits>,
-    /// What /proc has to be read for, and why.
+    /// The fields for which /proc has to be read, and why.
     missing: String,
 }
 
@@ -71,7 +72,7 @@ impl Tasks {
         Self::load_from(options, wanted_rung())
     }
 
-    /// As [`Tasks::load`], and no better way than `first`, as [`Tasks::via`] has it.
+    /// As [`Tasks::load`], but uses no better way than `first`, as [`Tasks::via`] names it.
     pub fn load_from(options: TaskOptions, first: &str) -> Self {
         let raw = walk_options { threads: u32::from(options.threads), ..walk_options::default() };
         let mut refused = Vec::new();
@@ -132,7 +133,7 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses what it has allowed before, or /proc cannot be read.
+    /// When the kernel refuses a program that it has run before, or /proc cannot be read.
     pub fn snapshot(&mut self) -> libbpf_rs::Result<TaskSnapshot<'_>> {
         let most = self.options.most as usize;
         if let Some(waits) = &mut self.waits {
@@ -157,7 +158,7 @@ impl Tasks {
     }
 }
 
-/// For benchmarks: the kernel's own walk over all processes, of which nothing is kept.
+/// For benchmarks: the kernel's own walk over all processes, whose results are discarded.
 pub struct EmptyWalk(walk::TaskWalk);
 
 impl EmptyWalk {
@@ -174,7 +175,7 @@ impl EmptyWalk {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses what it has allowed before.
+    /// When the kernel refuses a program that it has run before.
     pub fn run(&self) -> libbpf_rs::Result<usize> {
         self.0.walk()
     }
@@ -203,7 +204,7 @@ pub struct TaskSnapshot<'a> {
 }
 
 impl TaskSnapshot<'_> {
-    /// How many there are. Those that found no room are not told.
+    /// How many there are. Tasks without room for a record are not listed.
     pub fn found(&self) -> usize {
         self.found
     }
@@ -218,7 +219,8 @@ impl TaskSnapshot<'_> {
     }
 }
 
-/// A process, or a thread. Of a process, CPU time and I/O are those of all its threads, the dead ones too.
+/// A process, or a thread. For a process, CPU time and I/O are the sums over all its threads, including those that have
+/// ended.
 #[derive(Clone, Copy)]
 pub struct Task<'a> {
     record: &'a task_record,
@@ -291,7 +293,7 @@ impl Task<'_> {
         (self.record.read_bytes, self.record.written_bytes)
     }
 
-    /// Bytes that its system calls read and wrote, from whatever.
+    /// Bytes that its system calls read and wrote, of any kind of file.
     pub fn io_chars(&self) -> (u64, u64) {
         (self.record.read_chars, self.record.written_chars)
     }
@@ -301,7 +303,8 @@ impl Task<'_> {
         self.record.cgroup
     }
 
-    /// The kernel's function that it sleeps in; `None` if it does not, nobody asked for it, or the kernel does not say.
+    /// The kernel function that it sleeps in; `None` if it does not sleep, if this was not asked for, or if the kernel
+    /// does not say.
     pub fn wait_channel(&self) -> Option<String> {
         self.waits?.name(self.record.tgid, self.record.pid)
     }

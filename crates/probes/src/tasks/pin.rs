@@ -1,4 +1,5 @@
-//! The process table for others: an iterator that stays in bpffs, and is read like a file, with nothing of ours running.
+//! The process table for other programs: an iterator that stays in bpffs and is read like a file, without a process of
+//! Plumbline's.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -32,11 +33,11 @@ pub fn pin(path: &Path, mode: Option<u32>, binary: bool) -> libbpf_rs::Result<()
     })
 }
 
-/// Takes an iterator away that [`pin`] has left.
+/// Removes an iterator that [`pin`] has left.
 ///
 /// # Errors
 ///
-/// When there is none: whatever else is there stays.
+/// When there is no such iterator: any other file stays.
 pub fn unpin(path: &Path) -> libbpf_rs::Result<()> {
     let info: LinkInfo = Link::open(path)?.info()?;
     if !matches!(info.info, LinkTypeInfo::Iter(_)) {

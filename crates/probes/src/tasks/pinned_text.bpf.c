@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * The process table as text, for `cat`: pinned in bpffs, it works for whoever may read the pin, with nothing of ours running. Many may
- * read at once, so nothing is kept between records.
+ * The process table as text, for `cat`. It is pinned in bpffs, and works for everyone who may read the pin, without a process of
+ * Plumbline's. Several readers may read at once, so nothing is kept between records.
  */
 #include "../threads/iterator.h"
 #include "sum.h"
@@ -27,7 +27,7 @@ int text(struct bpf_iter__task *ctx)
 		return 0;
 	fill(&r, task, true);
 	add_others(&r, task);
-	/* What breaks a line or a terminal is no business of the reader's. */
+	/* Replaces characters that would break a line or a terminal. */
 	for (int i = 0; i < TASK_NAME; i++)
 		if (r.comm[i] && (r.comm[i] < ' ' || r.comm[i] > '~'))
 			r.comm[i] = '?';

@@ -1,4 +1,4 @@
-//! The last rung, for kernels without BTF or permission: /proc, file by file. No buffer is made anew for a process.
+//! The last rung, for kernels without BTF or permission: /proc, file by file. One buffer serves all processes.
 
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ const TICK_NS: u64 = 1_000_000_000 / 100;
 /// PF_KTHREAD, include/linux/sched.h.
 const TASK_OF_KERNEL: u64 = 0x0020_0000;
 
-/// Everything that is there. What ends meanwhile is left out.
+/// All processes or threads that exist now. One that ends during the walk is left out.
 pub(super) fn read(threads: bool) -> io::Result<Vec<task_record>> {
     let (mut reader, mut records) = (ProcReader::default(), Vec::new());
     for pid in numbers("/proc")? {
@@ -51,7 +51,7 @@ impl ProcReader {
         let status = self.file(folder, "status")?;
         record.uid = named(status, b"Uid:")? as u32;
         record.gid = named(status, b"Gid:")? as u32;
-        // Of others' processes it takes more than reading the rest.
+        // Reading this of another user's process needs more permission than reading the rest.
         if let Some(io) = self.file(folder, "io") {
             record.read_chars = named(io, b"rchar:").unwrap_or(0);
             record.written_chars = named(io, b"wchar:").unwrap_or(0);

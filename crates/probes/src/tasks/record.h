@@ -14,7 +14,7 @@ enum {
 	TASK_NAME = 16, /* TASK_COMM_LEN, and enough for a file system's type */
 };
 
-/* A process, or a thread. Of a process, the sums are those of all its threads, of those that have ended too. */
+/* A process, or a thread. For a process, the sums are those of all its threads, including those that have ended. */
 struct task_record {
 	__u64 start; /* CLOCK_BOOTTIME, nanoseconds */
 	__u64 cpu_ns;
@@ -38,7 +38,7 @@ struct task_record {
 
 _Static_assert(sizeof(struct task_record) == 128, "two cache lines each");
 
-/* What is wanted, set before it is loaded: the verifier takes out what is not. */
+/* The wanted fields, set before the program is loaded: the verifier removes the code for the others. */
 struct walk_options {
 	__u32 threads; /* a record for each thread */
 	__u32 nothing; /* walk only, to see what the kernel's own part takes */
@@ -52,7 +52,7 @@ struct wait_record {
 };
 
 struct wait_options {
-	/* .sched.text: a task sleeps in the first function that is not there. */
+	/* .sched.text: a task sleeps in the innermost function outside this section. */
 	__u64 scheduler_from;
 	__u64 scheduler_to;
 	__u32 threads; /* also of those that are not the first of their process */
@@ -91,7 +91,7 @@ struct stack_record {
 	__u32 depth;
 	char comm[TASK_NAME];
 	__u8 state;
-	__u8 on_cpu; /* it runs just now */
+	__u8 on_cpu; /* the thread runs just now */
 	__u8 kernel_thread;
 	__u8 reserved;
 	__u64 switches; /* context switches so far: while asleep, the number does not change */
@@ -104,7 +104,7 @@ struct stack_options {
 
 /* A TCP or UDP socket. IPv4 addresses are ::ffff:1.2.3.4; ports in the machine's byte order. */
 struct socket_record {
-	__u64 inode; /* of its file; 0: nobody's any more */
+	__u64 inode; /* of its file; 0: it has no file any more */
 	__u8 local[16];
 	__u8 remote[16];
 	__u32 send_queue; /* TCP: bytes written and not acknowledged */

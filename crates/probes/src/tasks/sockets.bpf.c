@@ -75,7 +75,7 @@ static __always_inline void find_inode(struct socket_record *r, const struct soc
 	const char *socket = (const void *)BPF_CORE_READ(sock, sk_socket);
 	const struct inode *inode;
 
-	if (!socket) /* nobody's any more */
+	if (!socket) /* the socket has no file any more */
 		return;
 	inode = (const void *)(socket + bpf_core_field_offset(struct socket_alloc, vfs_inode));
 	r->inode = BPF_CORE_READ(inode, i_ino);
@@ -92,7 +92,7 @@ int tcp(struct bpf_iter__tcp *ctx)
 		return 0;
 	name(&r, common);
 	queues = (const void *)bpf_skc_to_tcp_sock(common);
-	if (queues) { /* it is no rest of one, and none that is about to be */
+	if (queues) { /* neither a TIME_WAIT nor a request socket */
 		find_inode(&r, (const void *)common);
 		if (r.state != LISTENS) {
 			r.send_queue = queues->write_seq - queues->snd_una;

@@ -34,7 +34,7 @@ impl Sockets {
 pub struct ProcessSocket(socket_record);
 
 impl ProcessSocket {
-    /// The inode number of its file; 0 if it is nobody's any more.
+    /// The inode number of its file; 0 if the socket has no file any more.
     pub fn inode(&self) -> u64 {
         self.0.inode
     }
@@ -59,7 +59,7 @@ impl ProcessSocket {
         SocketAddr::new(Ipv6Addr::from(self.0.remote).to_canonical(), self.0.remote_port)
     }
 
-    /// Of TCP, bytes written that the peer has not acknowledged, and bytes received that nobody has read.
+    /// For TCP: bytes written that the peer has not acknowledged, and bytes received that no reader has taken.
     pub fn queues(&self) -> (u32, u32) {
         (self.0.send_queue, self.0.receive_queue)
     }

@@ -18,7 +18,8 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// Of threads that are blocked (state D), and of all threads of `processes`, the first 64 of them.
+    /// Loads the iterator for threads that are blocked (state D), and for all threads of `processes`, the first 64 of
+    /// them.
     ///
     /// # Errors
     ///
@@ -29,7 +30,7 @@ impl Stacks {
         Self::with(options)
     }
 
-    /// To be sampled: see [`Stacks::sample`].
+    /// Loads the iterator for sampling: see [`Stacks::sample`].
     ///
     /// # Errors
     ///
@@ -42,7 +43,8 @@ impl Stacks {
         Ok(Self { iterator: KernelIterator::load(OBJECT, options.as_bytes())?, symbols: Symbols::load()? })
     }
 
-    /// Shows the stacks of these threads, the first 128 of them, and of the kernel's own that take answers from servers or are blocked.
+    /// Shows the stacks of these threads, the first 128 of them, and of the kernel's own threads that take answers from servers or are
+    /// blocked.
     ///
     /// # Errors
     ///
@@ -58,7 +60,8 @@ impl Stacks {
         self.each(show)
     }
 
-    /// The function that a frame is in, and the module of that: `cifs_demultiplex_thread` and `cifs`; the kernel's own have none.
+    /// The function that a frame is in, and the function's module: `cifs_demultiplex_thread` and `cifs`. Functions of the kernel
+    /// proper have no module.
     pub fn function(&self, address: u64) -> Option<(String, String)> {
         let text = self.symbols.with_offset(address)?;
         let (name, rest) = text.split_once('+').unwrap_or((&text, ""));
@@ -110,7 +113,7 @@ impl Stack<'_> {
         char::from(self.record.state)
     }
 
-    /// Whether it runs just now; one that is runnable and does not waits for a CPU.
+    /// Whether the thread runs just now. A thread that is runnable and does not run waits for a CPU.
     pub fn runs(&self) -> bool {
         self.record.on_cpu != 0
     }
@@ -120,17 +123,17 @@ impl Stack<'_> {
         self.record.kernel_thread != 0
     }
 
-    /// Its context switches so far. If the number has not changed, it has not been switched out since.
+    /// The thread's context switches so far. If the number has not changed, the thread has not been switched out since.
     pub fn switches(&self) -> u64 {
         self.record.switches
     }
 
-    /// Where it is, the innermost first; nowhere if it runs or is runnable.
+    /// The addresses of the thread's frames, the innermost first; empty if the thread runs or is runnable.
     pub fn addresses(&self) -> &[u64] {
         &self.frames
     }
 
-    /// `vfs_write+0x1f0/0x420`, the innermost first; none of one that runs.
+    /// `vfs_write+0x1f0/0x420`, the innermost first; empty for a thread that runs.
     pub fn frames(&self) -> impl Iterator<Item = String> {
         let name = |address: &u64| self.symbols.with_offset(*address).unwrap_or_else(|| format!("{address:#x}"));
         self.frames.iter().map(name)

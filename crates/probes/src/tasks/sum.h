@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A process's other threads, for iterators that come by one task at a time. */
+/* Sums of a process's other threads, for iterators that visit one task at a time. */
 #pragma once
 
 #include "task.h"
@@ -12,7 +12,7 @@ struct others {
 	const struct list_head *head;
 };
 
-/* As resident(), of what the verifier does not know. */
+/* The same as resident(), for pointers that the verifier does not know. */
 static __always_inline __s64 copied_resident(const struct mm_struct *mm)
 {
 	const struct mm_struct___since_6_2 *counters = (const void *)mm;
@@ -53,7 +53,7 @@ static long add_other(__u32 index, struct others *others)
 	return 0;
 }
 
-/* An iterator runs in one RCU section, in which what has been on the list can still be followed. */
+/* An iterator runs in one RCU section: entries that were removed from the list meanwhile can still be followed. */
 static __always_inline void add_others(struct task_record *r, struct task_struct___all *task)
 {
 	const struct signal_struct *signal;

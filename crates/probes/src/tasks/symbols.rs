@@ -1,4 +1,4 @@
-//! Names of the kernel's functions, which it is asked for one by one: /proc/kallsyms is megabytes.
+//! Names of the kernel's functions. The kernel is asked for each one: /proc/kallsyms is megabytes.
 
 use libbpf_rs::{Object, ProgramInput};
 use model::text::Text;
@@ -16,7 +16,7 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Loads what asks.
+    /// Loads the iterator that looks symbols up.
     ///
     /// # Errors
     ///
@@ -40,7 +40,8 @@ impl Symbols {
         Some((self.address("__sched_text_start")?, self.address("__sched_text_end")?))
     }
 
-    /// Where a symbol of the kernel or of one of its modules is; `None` if there is none, or addresses are hidden.
+    /// The address of a symbol of the kernel or of one of its modules; `None` if there is no such symbol, or if
+    /// addresses are hidden.
     pub(crate) fn address(&self, name: &str) -> Option<u64> {
         let mut asked = symbol::default();
         asked.name.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as _);
@@ -50,7 +51,7 @@ impl Symbols {
     fn text(&self, asked: symbol) -> Option<String> {
         let name = self.run("name_of", asked)?.name.map(|byte| byte as u8);
         let name = Text::<112>::new(&name).to_string();
-        // An address that is in no function stays a number.
+        // An address outside all functions stays a number.
         (!name.is_empty() && !name.starts_with("0x")).then_some(name)
     }
 

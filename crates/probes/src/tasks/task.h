@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What is read of a task, whichever way it is come by. Everything is loaded directly: the verifier knows the types. */
+/* The fields that are read of a task, however the task is found. All fields are loaded directly: the verifier knows the types. */
 #pragma once
 
 #include "../bpf/kernel.h"

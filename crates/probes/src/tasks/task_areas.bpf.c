@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * The files that processes have mapped, by iter/task_vma. Each process's memory map is locked for reading meanwhile, so this waits for
- * one that changes its map while it hangs: for people, who can interrupt it, and not for the daemon.
+ * The files that processes have mapped, by iter/task_vma. The iterator locks each process's memory map for reading, so it waits for a
+ * process that hangs while it changes its map. Therefore only people use it, who can interrupt it, and the daemon does not.
  */
 #include "../bpf/kernel.h"
 #include "record.h"

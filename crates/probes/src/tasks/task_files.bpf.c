@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Every open file, by iter/task_file. What is said of a file is what the kernel has in memory: its file system is not asked, so
- * that a server that hangs does not matter. Threads that share their table of files are one.
+ * Every open file, by iter/task_file. The iterator reads only what the kernel has in memory and does not ask the file system,
+ * so a server that hangs does not matter. Threads that share their table of files count as one.
  */
 #include "../bpf/kernel.h"
 #include "record.h"
@@ -77,7 +77,7 @@ int files(struct bpf_iter__task_file *ctx)
 	bpf_probe_read_kernel_str(r.fstype, sizeof(r.fstype), super->s_type->name);
 	bpf_probe_read_kernel_str(r.subtype, sizeof(r.subtype), super->s_subtype);
 	length = bpf_d_path(&file->f_path, path, sizeof(path));
-	/* It may refuse: the path is too long, or its mount has gone from every tree. */
+	/* bpf_d_path() may refuse: the path is too long, or its mount has been detached from every tree. */
 	if (length > 1 && length <= (long)sizeof(path))
 		r.path_length = length - 1;
 	bpf_seq_write(seq, &r, sizeof(r));

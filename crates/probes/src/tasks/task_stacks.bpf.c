@@ -74,7 +74,7 @@ int stacks(struct bpf_iter__task *ctx)
 		r.on_cpu = !!task->on_cpu;
 	__builtin_memcpy(r.comm, task->comm, sizeof(r.comm));
 	bpf_seq_write(ctx->meta->seq, &r, sizeof(r));
-	/* The verifier does not follow a range through all that the compiler makes of a comparison; it follows a mask. */
+	/* The verifier loses the range in the code that the compiler makes of a comparison, but it follows a mask. */
 	barrier_var(bytes);
 	bpf_seq_write(ctx->meta->seq, frames, bytes & BYTES);
 	return 0;

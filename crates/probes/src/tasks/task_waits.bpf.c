@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * The wait channel of every thread that sleeps, as get_wchan() finds it. By an iterator on every kernel: what walks by itself may not
- * ask for stacks since Linux 7.0 or so ("sleepable helper in rcu_read_lock region"). To unwind a stack takes longer than all else.
+ * The wait channel of every thread that sleeps, as get_wchan() finds it. An iterator is used on every kernel: since about Linux 7.0,
+ * a program with an open-coded walk may not get stacks ("sleepable helper in rcu_read_lock region"). Unwinding a stack takes longer
+ * than everything else.
  */
 #include "../threads/iterator.h"
 #include "task.h"

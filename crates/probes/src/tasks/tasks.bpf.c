@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * The process table in one system call: a walk over all tasks into memory that user space has mapped. Run when it is asked for, by
- * BPF_PROG_TEST_RUN. The open-coded iterator over tasks is there since Linux 6.7 (c68a78ffe2cb).
+ * The process table in one system call: a walk over all tasks into memory that user space has mapped. User space runs the walk
+ * with BPF_PROG_TEST_RUN. The open-coded iterator over tasks exists since Linux 6.7 (c68a78ffe2cb).
  */
 #include "task.h"
 

@@ -10,7 +10,7 @@ use crate::{
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/task_waits.bpf.o"));
 
-/// Where threads sleep, and how that is found out.
+/// The functions in which threads sleep, and the way to find these.
 pub(super) struct Waits {
     kernel: Option<(KernelIterator, Symbols)>,
     /// Address by thread.
@@ -19,7 +19,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// By an iterator, which fails where addresses are hidden (kernel.kptr_restrict) too.
+    /// By an iterator. It fails if addresses are hidden (kernel.kptr_restrict), too.
     pub fn load(threads: bool) -> libbpf_rs::Result<Self> {
         let symbols = Symbols::load()?;
         let hidden = || io::Error::other("the kernel does not say where its scheduler is");
@@ -34,12 +34,12 @@ impl Waits {
         Ok(Self { kernel: Some((iterator, symbols)), ..Self::by_proc() })
     }
 
-    /// By /proc, thread by thread when it is asked about.
+    /// By /proc, which is read for a thread when the thread is asked about.
     pub fn by_proc() -> Self {
         Self { kernel: None, asleep: HashMap::new(), names: RefCell::default() }
     }
 
-    /// Finds out where all of them are now.
+    /// Finds out where all threads sleep now.
     pub fn look(&mut self) -> libbpf_rs::Result<()> {
         if let Some((iterator, _)) = &self.kernel {
             let found = iterator.records::<wait_record>()?;
@@ -48,7 +48,7 @@ impl Waits {
         Ok(())
     }
 
-    /// The function that a thread slept in; `None` if it did not.
+    /// The function that a thread slept in; `None` if the thread did not sleep.
     pub fn name(&self, process: u32, thread: u32) -> Option<String> {
         let Some((_, symbols)) = &self.kernel else { return proc::wait_channel(process, thread) };
         let address = *self.asleep.get(&thread)?;

@@ -19,7 +19,7 @@ pub(crate) struct TaskWalk {
 }
 
 impl TaskWalk {
-    /// With room for what there is now, and a quarter more.
+    /// With room for the current number of tasks, and a quarter more.
     pub fn load(options: walk_options, most: u32) -> libbpf_rs::Result<Self> {
         Self::with_room(options, most, expected(options.threads != 0))
     }
@@ -47,14 +47,15 @@ impl TaskWalk {
         Ok((self.records.first(found), found))
     }
 
-    /// Returns how many it has come by.
+    /// Returns the number of tasks that the walk has found.
     pub fn walk(&self) -> libbpf_rs::Result<usize> {
         let program = self.object.progs_mut().next().ok_or_else(|| io::Error::other("the object has no program"))?;
         Ok(program.test_run(ProgramInput::default())?.return_value as usize)
     }
 }
 
-/// How many tasks there are: what the kernel counts of processes is the links of /proc, of threads the fourth word of loadavg.
+/// How many tasks there are: the number of links of /proc is the number of processes, and the fourth word of loadavg has the
+/// number of threads.
 fn expected(threads: bool) -> u32 {
     let processes = || u32::try_from(fs::metadata("/proc").ok()?.nlink()).ok();
     let of_loadavg = || fs::read_to_string("/proc/loadavg").ok()?.split([' ', '/']).nth(4)?.parse().ok();

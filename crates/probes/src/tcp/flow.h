@@ -6,7 +6,7 @@
 
 /* The stages of a send, in the order of PROTOCOL.operations (mod.rs). */
 enum stage {
-	STAGE_CALL, /* from the call's begin until all of its bytes are in the socket's queue */
+	STAGE_CALL, /* from the call's start until all of its bytes are in the socket's queue */
 	STAGE_QUEUE, /* until TCP gives the last byte to the queueing discipline */
 	STAGE_SCHEDULER, /* until the driver has the last byte */
 	STAGE_NETWORK, /* until the peer has acknowledged the last byte */

@@ -12,7 +12,7 @@ use crate::generated::{Plain, connection, ends, flow, stage_times, stamp};
 /// A stage of a send; `enum stage` of flow.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// From the call's begin until all of its bytes are in the socket's queue.
+    /// From the call's start until all of its bytes are in the socket's queue.
     Call,
     /// Until TCP gives the last byte to the queueing discipline.
     Queue,

@@ -22,7 +22,8 @@ impl ThreadIterator {
     }
 }
 
-/// Calls in which threads wait for something else: never for a file system, but for one that has their memory mapped.
+/// Calls in which threads wait for something else: never for a file system, unless their memory is a mapped file of
+/// that file system.
 const ELSEWHERE: &[libc::c_long] = &[
     libc::SYS_futex,
     libc::SYS_nanosleep,
@@ -133,7 +134,7 @@ mod tests {
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             send.send(own_id()).unwrap();
-            // Longer than anybody looks; it ends with the process.
+            // Longer than any test looks; it ends with the process.
             std::thread::sleep(Duration::from_secs(600));
         });
         let sleeper_id = receive.recv().unwrap();

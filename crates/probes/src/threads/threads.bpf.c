@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Where every thread is now. Read when operations seem to hang, to tell them from those whose end was missed. (procfs would
- * say it too, but takes a lock in /proc/PID/syscall that a thread holds while it closes files in execve, on a hung server too.)
+ * Where every thread is now. Read when operations seem to hang, to distinguish hanging operations from operations whose end was
+ * missed. (procfs shows this, too, but /proc/PID/syscall takes a lock that a thread holds while it closes files in execve, even
+ * if the server hangs.)
  */
 #include "../bpf/caller.h"
 #include "../bpf/files.h"

@@ -140,7 +140,8 @@ static __always_inline void descriptor_arguments(struct call *c, const __u64 *a,
 	c->request = a[1];
 }
 
-/* The system call itself, where what it calls is within it: its argument is the caller's registers. */
+/* The system call itself, if the compiler has inlined the function that it calls: its argument is the caller's
+ * registers. */
 #if defined(__TARGET_ARCH_x86)
 #define FIRST di
 #define SECOND si

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * One call of the VFS, from its entry to its return. It is kept by thread and operation: where an operation calls itself
- * (do_fsync calls vfs_fsync_range on some kernels, and is it on others; one file system lies on another), the innermost
- * call takes the entry over, and the outer one's return finds none.
+ * One call of the VFS, from its entry to its return. It is kept by thread and operation. An operation may call itself:
+ * do_fsync calls vfs_fsync_range on some kernels, and is the same function on others; one file system may lie on
+ * another. Then the innermost call takes the entry over, and the outer call's return finds none.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 
 enum { SLOTS = 8192, MAX_INFLIGHT = 10240 };
 
-/* 50 us: no server answers that fast. The page cache does, and a second of it would be all that the recorder holds. */
+/* 50 us: no server answers that fast. The page cache does, and one second of its operations would fill the recorder. */
 enum { LEAST_RECORDED = 50000 };
 
 #define A_DAY (24 * 3600 * 1000000000ULL)
@@ -50,7 +50,7 @@ struct {
 	__type(value, struct call);
 } inflight SEC(".maps");
 
-/* First of all at every entry: it runs for each read of every pipe. */
+/* This check comes first at every entry: it runs for each read of every pipe. */
 static __always_inline bool is_watched(const struct super_block *sb, bool typed)
 {
 	struct settings *s = current_settings();
@@ -64,7 +64,8 @@ static __always_inline bool is_watched(const struct super_block *sb, bool typed)
 	return is_remote(magic) || (s->any_filesystem && magic && !(FIELD(typed, sb, s_flags) & SB_KERNMOUNT));
 }
 
-/* First of all at every return. What is watched may have changed since the entry: more is let through. */
+/* This check comes first at every return. The watched file systems may have changed since the entry, so it lets more calls
+ * through. */
 static __always_inline bool may_be_watched(const struct super_block *sb, bool typed)
 {
 	struct settings *s = current_settings();
@@ -77,7 +78,7 @@ static __always_inline __u64 key_of(enum operation operation, __u64 pid_tgid)
 	return pid_tgid << 32 | (operation + 1);
 }
 
-/* Threads are numbered one after the other, so neighbours never meet; nor do the operations of one thread. */
+/* Threads are numbered one after the other, so neighbours never share a slot; nor do the operations of one thread. */
 static __always_inline struct call *slot_of(__u64 key)
 {
 	__u32 index = ((key >> 32) + (__u32)key * (SLOTS / VFS_OPERATIONS)) & (SLOTS - 1);
@@ -107,7 +108,8 @@ static __always_inline int forget(struct call *c)
 	return 0;
 }
 
-/* Returns whether the operation is the thread's only one of its kind: otherwise one goes on that was counted already. */
+/* Returns whether the operation is the thread's only one of its kind. If not, the entry of a call that was counted already
+ * goes on. */
 static __always_inline bool keep(struct call *c)
 {
 	struct call *slot = slot_of(c->key);
@@ -116,7 +118,7 @@ static __always_inline bool keep(struct call *c)
 	if (!slot)
 		return false;
 	taken = __sync_val_compare_and_swap(&slot->key, 0, c->key);
-	/* Another may have begun since this one noted the time. */
+	/* Another call may have begun since this one noted the time. */
 	if (taken && taken != c->key && slot->op.start && c->op.start > slot->op.start &&
 	    c->op.start - slot->op.start > A_DAY) {
 		/* Its end was missed: the kernel refuses a program that it has preempted on this CPU. */
@@ -147,7 +149,7 @@ static __always_inline int started(enum operation operation, struct call *c)
 	c->op.tid = pid_tgid;
 	c->op.operation = operation;
 	c->op.probe = c->op.mount ? PROBE_VFS : 0;
-	/* Of these, it is known only in the end whether they count. */
+	/* For these operations, only the end shows whether they count. */
 	if (keep(c) && operation != VFS_OPEN && operation != VFS_REVALIDATE)
 		count(PROBE_VFS, COUNT_STARTED);
 	return 0;
@@ -169,14 +171,14 @@ static __always_inline bool moves_bytes(enum operation operation)
 	       operation == VFS_SPLICE_READ;
 }
 
-/* What only those that are reported are worth asking for. */
+/* Fills in the fields that are read only for reported calls. */
 static __always_inline void describe(struct event *e, const struct call *c, __u32 program)
 {
 	const struct dentry *dentry = c->dentry;
 
 	e->inode = c->inode;
 	if (!e->inode && !c->name)
-		e->inode = BPF_CORE_READ(dentry, d_inode, i_ino); /* it has been made meanwhile */
+		e->inode = BPF_CORE_READ(dentry, d_inode, i_ino); /* the inode has been created meanwhile */
 	e->offset = c->offset;
 	if (c->position && !bpf_probe_read_kernel(&e->offset, sizeof(e->offset), c->position))
 		e->offset -= e->bytes;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The programs of one function of the VFS: HOOK(operation, function, superblock, arguments). `superblock` finds the file
- * system by the function's arguments, and is asked first, at entry and at return, so that what is not watched costs little;
- * `arguments` fills in the call. Both are told whether the verifier knows the arguments' types.
+ * system by the function's arguments. It runs first, at entry and at return, so that calls on other file systems cost
+ * little. `arguments` fills in the call. Both are told whether the verifier knows the arguments' types.
  */
 #pragma once
 
 #include "call.h"
 
-/* For each function's return: of fexit and kretprobe, which follow each other, only one is loaded. */
+/* For each function's return: only one of fexit and kretprobe, which follow each other, is loaded. */
 #define NUMBER_OF_THIS (__COUNTER__ / 2)
 
 #define ON_ENTRY(operation, function, superblock, sb_typed, arguments)                      \
@@ -65,12 +65,12 @@
 	ON_ENTRY(operation, function, superblock, true, arguments) \
 	ON_RETURN(operation, function, may_be_watched(superblock(ctx, true), true), result)
 
-/* A function that gives its file back: at its return, the file may be another one. */
+/* A function that returns its file: at the return, the file may be another one. */
 #define HOOK_THAT_FREES(operation, function, superblock, arguments, outcome) \
 	ON_ENTRY(operation, function, superblock, true, arguments)           \
 	ON_RETURN(operation, function, true, outcome)
 
-/* A function that is given a descriptor: of its file, the verifier knows no type. */
+/* A function that takes a descriptor: the verifier does not know the type of the descriptor's file. */
 #define HOOK_BY_DESCRIPTOR(operation, function, superblock, arguments) \
 	ON_ENTRY(operation, function, superblock, false, arguments)    \
 	ON_RETURN(operation, function, true, result)

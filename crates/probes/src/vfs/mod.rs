@@ -48,8 +48,8 @@ pub static PROTOCOL: Protocol = Protocol {
     ..Protocol::BY_ERRNO
 };
 
-/// Misses, names that are there already, locks that somebody else holds, what a file system does not offer, and calls that
-/// were told not to wait.
+/// Failures that are normal: names that do not exist, names that exist already, locks that another process holds,
+/// operations that a file system does not offer, and calls that were told not to wait.
 const ORDINARY: &[Code] = &[
     Code::Errno(libc::ENOENT.cast_unsigned()),
     Code::Errno(libc::ENOTDIR.cast_unsigned()),
@@ -110,7 +110,7 @@ fn own(event: &Event, number: fn(&Vfs) -> u64) -> String {
     if let Detail::Vfs(vfs) = &event.detail { number(vfs).to_string() } else { "-".into() }
 }
 
-/// Which functions these are, and which of them are put into others: by disassembling 6.1, 6.12 and 7.2.
+/// The functions, and which of them compilers inline, were found by disassembling 6.1, 6.12 and 7.2.
 const HOOKS: &[Hook] = &[
     Hook { sees: "read", functions: &["vfs_read"] },
     Hook { sees: "readv", functions: &["vfs_readv"] },

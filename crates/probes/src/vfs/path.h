@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A file's path below the root of its file system, built from its end: what does not fit is cut off in front ("..."). */
+/* A file's path below the root of its file system, built from its end: if the path is too long, its start is cut off
+ * ("..."). */
 #pragma once
 
 #include "../bpf/maps.h"
@@ -29,7 +30,7 @@ static __always_inline void put_before(struct path_text *p, const void *from, __
 	bpf_probe_read_kernel(&p->text[p->at & PATH_END], length & PATH_END, from);
 }
 
-/* Puts one component before the others. Ends the walk at the root, or where there is no room. */
+/* Puts one component before the others. Ends the walk at the root, or if there is no room. */
 static long put_component(__u32 index, void *context)
 {
 	struct path_text *p = *(struct path_text **)context;
@@ -41,7 +42,7 @@ static long put_component(__u32 index, void *context)
 	if (!p->name && (!parent || parent == dentry))
 		return 1;
 	if (index == MAX_COMPONENTS || length + 1 + CUT > p->at) {
-		/* Of the file's own name, its end at least. */
+		/* Keeps at least the end of the file's own name. */
 		room = p->at - CUT;
 		if (index == 0)
 			put_before(p, name + length - room, room);

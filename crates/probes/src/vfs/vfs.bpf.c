@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 /*
- * Times the VFS's operations on the file systems watched, at the VFS's own functions: which file_operations a mount has
- * makes no difference. Each function has two programs, at its entry and at its return, as fentry and as kprobe. Where
- * compilers put one function into another, both are hooked, or what calls them; mod.rs says which on which kernel.
+ * Times the VFS's operations on the watched file systems, at the VFS's own functions. So it makes no difference which
+ * file_operations a mount has. Each function has two programs, at its entry and at its return, as fentry and as kprobe.
+ * If compilers inline one function into another, the programs are attached to both functions, or to the callers; mod.rs
+ * says which on which kernel.
  */
 #include "../bpf/fields.h"
 #include "arguments.h"
@@ -51,8 +52,9 @@ HOOK(VFS_RMDIR, vfs_rmdir, of_entry, entry_arguments)
 HOOK(VFS_WRITEBACK, do_writepages, of_mapping, writeback_arguments)
 
 /*
- * Opening. A path leads to a file system only as it is walked, so that every open is timed, and dropped at its end if the
- * file is not on one that is watched. One that fails belongs where the walk ended. Trials in RCU mode are no calls.
+ * Opening. Only the walk shows to which file system a path leads. So every open is timed, and dropped at its end if the
+ * file is not on a watched file system. An open that fails belongs to the file system where the walk ended. Trials in RCU
+ * mode are no calls.
  */
 
 static __always_inline int opening(const struct nameidata *walk, int flags)
@@ -76,7 +78,7 @@ static __always_inline int walked(const struct nameidata *walk, bool typed)
 		return 0;
 	c->op.mount = FIELD(typed, sb, s_dev);
 	c->dentry = dentry;
-	/* At the file itself already: it was found, but could not be opened. */
+	/* The walk had reached the file itself: the file was found, but could not be opened. */
 	if (!S_ISDIR(FIELD(typed, inode, i_mode)))
 		c->name = NULL;
 	return 0;
@@ -161,8 +163,8 @@ int kretprobe_path_openat(struct pt_regs *ctx)
 }
 
 /*
- * A name that is cached, but has to be checked with the server: where a stat waits, most often. What did not take the time
- * of a round trip was no such thing, but one of the many names that are walked over without a check.
+ * A cached name that has to be checked with the server: most often, a stat waits here. A call that took less than a round
+ * trip made no such check. It is one of the many names that a walk passes without a check.
  */
 
 static __always_inline int revalidated(__u64 result, __u32 program)
