@@ -1,5 +1,5 @@
-//! The lock of the library's tables, which is free in a forked child, with consistent data: a forking thread takes it before the fork, and
-//! parent and child release it afterwards.
+//! The lock of the library's tables. In a forked child, the lock is free and the data is consistent: a forking thread takes the lock before the
+//! fork, and parent and child release it afterwards.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -26,7 +26,7 @@ impl<T> PthreadMutex<T> {
         PthreadMutex { lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), value: UnsafeCell::new(value) }
     }
 
-    /// Locks it. It is a static, since a locked mutex must not move.
+    /// Locks the mutex. The mutex is a static, since a locked mutex must not move.
     fn lock(&'static self) -> MutexGuard<T> {
         // SAFETY: a valid mutex, never destroyed.
         unsafe { libc::pthread_mutex_lock(self.lock.get()) };
@@ -34,7 +34,7 @@ impl<T> PthreadMutex<T> {
     }
 }
 
-/// Access to the value of a locked mutex. It stays in the thread that locked it.
+/// Access to the value of a locked mutex. The guard stays in the thread that locked the mutex.
 pub struct MutexGuard<T: 'static> {
     mutex: &'static PthreadMutex<T>,
     in_this_thread: PhantomData<*mut ()>,
@@ -43,21 +43,21 @@ pub struct MutexGuard<T: 'static> {
 impl<T> Deref for MutexGuard<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: it is locked, and a mutable reference would borrow the guard mutably.
+        // SAFETY: the mutex is locked, and a mutable reference would borrow the guard mutably.
         unsafe { &*self.mutex.value.get() }
     }
 }
 
 impl<T> DerefMut for MutexGuard<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: it is locked by this guard, which is borrowed mutably.
+        // SAFETY: this guard has locked the mutex, and is borrowed mutably.
         unsafe { &mut *self.mutex.value.get() }
     }
 }
 
 impl<T> Drop for MutexGuard<T> {
     fn drop(&mut self) {
-        // SAFETY: this thread locked it when it made the guard.
+        // SAFETY: this thread locked the mutex when it created the guard.
         unsafe { libc::pthread_mutex_unlock(self.mutex.lock.get()) };
     }
 }
@@ -65,7 +65,7 @@ impl<T> Drop for MutexGuard<T> {
 /// Access to the locked tables.
 pub type Guard = MutexGuard<Tables>;
 
-/// It is held briefly, and never while a request is under way.
+/// The lock is held briefly, and never while a request is under way.
 static TABLES: LazyLock<PthreadMutex<Tables>> = LazyLock::new(|| {
     let tables = PthreadMutex::new(Tables::default());
     // SAFETY: the three functions stay valid, as the library is never unloaded (build.rs).
@@ -74,7 +74,7 @@ static TABLES: LazyLock<PthreadMutex<Tables>> = LazyLock::new(|| {
 });
 
 thread_local! {
-    /// The lock, while this thread forks. It has no destructor, so a thread that is ending can fork, too.
+    /// The guard, while this thread forks. The cell has no destructor, so a thread that is ending can fork, too.
     static HELD: Cell<Option<ManuallyDrop<Guard>>> = const { Cell::new(None) };
 }
 
@@ -87,7 +87,7 @@ extern "C" fn prepare() {
     HELD.set(Some(ManuallyDrop::new(tables())));
 }
 
-/// Takes back the lock from `prepare`, which ran on this thread: in the child, it is the only one.
+/// Takes back the guard from `prepare`, which ran on this thread. In the child, this thread is the only one.
 fn held() -> Option<Guard> {
     HELD.take().map(ManuallyDrop::into_inner)
 }
@@ -96,7 +96,7 @@ extern "C" fn parent() {
     drop(held());
 }
 
-/// Closes the parent's connection in the child: otherwise the daemon would not see its end when the parent ends.
+/// Closes the parent's connection in the child. Otherwise the daemon would not see the end of the connection when the parent ends.
 extern "C" fn child() {
     if let Some(mut tables) = held() {
         tables.forked();
@@ -130,7 +130,7 @@ mod tests {
             ForkResult::Child => {
                 alarm::set(10); // it ends a child that waits for a thread that it does not have
                 let whole = tables().names == 0;
-                // SAFETY: it does not return.
+                // SAFETY: `_exit` does not return.
                 unsafe { libc::_exit(if whole { 0 } else { 1 }) };
             }
             ForkResult::Parent { child } => assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0))),

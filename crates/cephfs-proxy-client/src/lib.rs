@@ -1,8 +1,7 @@
 //! libcephfs_proxy.so.2: the functions of libcephfs that Samba's vfs_ceph_new uses, answered by libcephfsd.
 //!
-//! The pointers that callers get are numbers (`tables.rs`), so a wrong one is refused and never dereferenced. The
-//! library changes nothing of the process: no signal handler, no standard stream. It starts a thread only for
-//! asynchronous I/O, at the first use.
+//! The pointers that callers get are numbers (`tables.rs`), so an invalid pointer is refused and never dereferenced. The library changes no state
+//! of the process: no signal handler, no standard stream. It starts a thread only for asynchronous I/O, at the first use.
 
 mod api;
 mod cache;

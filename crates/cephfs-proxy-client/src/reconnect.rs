@@ -1,4 +1,4 @@
-//! Reconnects to a daemon that went away: requests wait for a while until there is a daemon again.
+//! Reconnects after a daemon went away: requests wait for a while until there is a daemon again.
 
 use std::{
     env,
@@ -20,9 +20,9 @@ const WAIT_VARIABLE: &str = "LIBCEPHFSD_WAIT";
 /// The pause between attempts: doubled each time, up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long requests fail at once after a wait in vain, before one tries again.
+/// After waiting without success, requests fail at once for this long, until one of them tries again.
 const RESPITE: Duration = Duration::from_secs(1);
-/// How many daemons may go away during one request. After that, the request itself may be what ends them.
+/// How many daemons may go away during one request. After that, the request itself may be what makes them fail.
 const MOST_DAEMONS: u32 = 8;
 
 /// The state while there is no connection to a place.
@@ -37,7 +37,7 @@ fn reconnect_limit() -> Duration {
     asked.map_or(WAIT, Duration::from_secs)
 }
 
-/// Whether an error may pass soon: no daemon listens yet, or the daemon has no room for this client.
+/// Whether an error may be temporary: no daemon listens yet, or the daemon has no room for this client.
 fn passes(error: Errno) -> bool {
     matches!(
         error,
@@ -73,7 +73,7 @@ pub fn link(place: u64) -> Result<Arc<DaemonLink>, Errno> {
         let left = reconnect_limit.saturating_sub(since.elapsed());
         match DaemonLink::connect(place, left) {
             Ok(link) => return Ok(fork::tables().take_link(link)),
-            // If this process never had a connection and there is no socket, waiting is hardly of use.
+            // If this process never had a connection and there is no socket, waiting hardly helps.
             Err(error) if !had_daemon && error == Errno::NOENT => return Err(error),
             Err(error) if left.is_zero() || !passes(error) => {
                 if let Some(outage) = fork::tables().outages.get_mut(&place) {
@@ -87,7 +87,8 @@ pub fn link(place: u64) -> Result<Arc<DaemonLink>, Errno> {
     }
 }
 
-/// The connection to a place, for callers that had one: an error that may pass becomes EIO. Others, such as another version, stay.
+/// The connection to a place, for callers that had one: a temporary error becomes EIO. Other errors, such as a wrong protocol version, are returned
+/// as they are.
 pub fn link_again(place: u64) -> Result<Arc<DaemonLink>, Errno> {
     link(place).map_err(|error| if passes(error) { Errno::IO } else { error })
 }

@@ -1,5 +1,4 @@
-//! Maps the caller's objects to the current daemon's handles. An object that an earlier daemon had is opened again when
-//! it is next used.
+//! Maps the caller's objects to the current daemon's handles. An object that was opened at an earlier daemon is opened again at its next use.
 
 use std::sync::Arc;
 
@@ -15,11 +14,11 @@ use crate::{
     tables::{Identity, Origin, Pointer},
 };
 
-/// Flags that have had their effect when the file was first opened.
+/// Flags that only affect the first opening of the file.
 const ONCE: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
 
 impl RequestTarget {
-    /// Refuses an object of another mount, and one of the parent's from before a fork.
+    /// Refuses an object of another mount, and an object that the parent process opened before a fork.
     fn own(&self, mount: u64, link: u64, parents: u64) -> Result<(), Errno> {
         match mount == self.local {
             true if link > parents => Ok(()),
@@ -82,7 +81,7 @@ impl RequestTarget {
         Ok(used?)
     }
 
-    /// Opens a file as it was.
+    /// Opens a file again with its original flags.
     pub fn open_again(
         &self,
         origin: Origin,
@@ -93,7 +92,7 @@ impl RequestTarget {
         let (mount, flags) = (self.mount, flags & !ONCE);
         let inode = self.find_again(origin)?;
         let opened = self.as_before(identity, |perms| self.link.call(&Open { mount, inode, flags, perms }));
-        // The caller has not seen it.
+        // The caller has not seen this inode.
         self.link.give_back(inode, 1)?;
         let opened = opened?;
         if position != 0 {
@@ -131,7 +130,7 @@ impl RequestTarget {
             let request = Opendir { mount: self.mount, inode, room: 0, perms };
             self.link.call(&request).map(|opened| opened.dir)
         });
-        // The caller has not seen it.
+        // The caller has not seen this inode.
         self.link.give_back(inode, 1)?;
         let remote = opened?;
         if batch.position != 0 && !batch.rewind {
@@ -147,8 +146,8 @@ impl RequestTarget {
         Ok(remote)
     }
 
-    /// Opens an object again with its original identity. If that is no longer permitted, the object must not be lost:
-    /// opens it as root, and the daemon decides whether this process may do that.
+    /// Opens an object again with its original identity. If this is no longer permitted, the object must not be lost: so this opens the object as
+    /// root, and the daemon decides whether this process may do that.
     fn as_before<T>(
         &self,
         identity: &Arc<Identity>,

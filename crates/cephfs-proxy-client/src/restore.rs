@@ -1,4 +1,4 @@
-//! Writes again, at another daemon, what an earlier one had acknowledged and Ceph may not have. That happens before the mount is used.
+//! Repeats writes at another daemon that an earlier daemon had acknowledged and Ceph may not have. This happens before the mount is used.
 
 use std::{
     thread,
@@ -15,15 +15,15 @@ use crate::{
     writes::WriteLog,
 };
 
-/// How long the threads may take that had a write under way to notice that its daemon is gone.
+/// How long threads with a write under way may take to notice that the daemon is gone.
 const ENDING: Duration = Duration::from_secs(2);
-/// How long files may be open elsewhere, or not recovered by the metadata server, all of them together.
+/// How long this waits, for all files together, while files are open elsewhere or the metadata server has not recovered them.
 const BUSY: Duration = Duration::from_secs(5);
-/// How often to look.
+/// How often the conditions are checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 impl RequestTarget {
-    /// Restores the files of the mount. Those that somebody else may have changed are lost.
+    /// Restores the files of the mount. Files that somebody else may have changed are lost.
     pub fn restore_files(&self) -> Result<(), CallError> {
         let until = Instant::now() + ENDING;
         while fork::tables().logs.values().any(|log| log.is_ending()) && Instant::now() < until {
@@ -46,7 +46,7 @@ impl RequestTarget {
         needs_it.map(|(key, _)| *key).collect()
     }
 
-    /// Opens a file again, and makes its kept writes again.
+    /// Opens a file again, and repeats its kept writes.
     fn restore(&self, key: LogKey, until: Instant) -> Result<(), CallError> {
         let (number, flags, identity, position) = {
             let mut tables = fork::tables();
@@ -78,7 +78,7 @@ impl RequestTarget {
         restored
     }
 
-    /// Makes the kept writes of a file again. Returns the mark of the last one.
+    /// Repeats the kept writes of a file. Returns the mark of the last write.
     fn rewrite(&self, key: LogKey, opened: &Opened, until: Instant) -> Result<ChangeMark, CallError> {
         let mut mark = opened.mark;
         if !fork::tables().logs.get(&key).is_some_and(|log| !log.is_ending() && log.allows(opened)) {
@@ -98,7 +98,7 @@ impl RequestTarget {
             match claim.call(&request, length) {
                 Err(CallError::Errno(Errno::AGAIN)) if Instant::now() < until => thread::sleep(LOOK_AGAIN),
                 Err(error) => return Err(error),
-                // A part of it is no more than none.
+                // A write that was done only in part counts as failed.
                 Ok((count, _)) if count != length as i64 => return Err(Errno::IO.into()),
                 Ok((_, after)) => {
                     mark = after;

@@ -20,10 +20,10 @@ use crate::{
 /// The most identities that are registered with the daemon.
 const MOST_IDENTITIES: usize = 4096;
 
-/// How often a thread looks whether another one has prepared the mount again.
+/// How often a thread checks whether another thread has prepared the mount again.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// The most places to which a mount is sent, one after the other. The daemon knows the right one at once.
+/// The most places to which a mount is sent in turn. The daemon normally knows the right place at once.
 const MOST_PLACES: usize = 4;
 
 /// A mount as the target of requests.
@@ -36,7 +36,7 @@ pub struct RequestTarget {
     pub mount: Handle,
 }
 
-/// Finds a mount. One from before a fork, or of a daemon that is gone, is prepared again at the current daemon.
+/// Finds a mount. If it is from before a fork, or its daemon is gone, it is prepared again at the current daemon.
 pub fn target(mount: Pointer) -> Result<RequestTarget, CallError> {
     let local = mount as u64;
     loop {
@@ -58,7 +58,7 @@ pub fn target(mount: Pointer) -> Result<RequestTarget, CallError> {
     }
 }
 
-/// A mount that this thread prepares again, until this is dropped.
+/// A mount that this thread prepares again, until this value is dropped.
 struct Reviving(u64);
 
 impl Drop for Reviving {
@@ -67,7 +67,7 @@ impl Drop for Reviving {
     }
 }
 
-/// Finds a mount; `None` if its daemon is gone, to which nothing needs to be released.
+/// Finds a mount; `None` if its daemon is gone, so that nothing has to be released there.
 pub fn target_if_there(mount: Pointer) -> Result<Option<RequestTarget>, Errno> {
     let local = mount as u64;
     let mut tables = fork::tables();
@@ -79,7 +79,7 @@ pub fn target_if_there(mount: Pointer) -> Result<Option<RequestTarget>, Errno> {
 fn revive(local: u64, id: Option<CString>, steps: &[MountStep], place: u64) -> Result<RequestTarget, CallError> {
     let (link, mount) = set_up(id.as_deref(), steps, place, reconnect::link_again)?;
     let target = RequestTarget { local, link, mount };
-    // Before anybody uses the mount.
+    // This comes before anybody uses the mount.
     let restored = target.restore_files();
     let refused = {
         let mut tables = fork::tables();
@@ -97,7 +97,7 @@ fn revive(local: u64, id: Option<CString>, steps: &[MountStep], place: u64) -> R
     Err(refused)
 }
 
-/// Prepares a mount by these steps, at this place first. If its place is another one, goes there, and begins anew.
+/// Prepares a mount by these steps, first at this place. If the mount belongs to another place, starts again there.
 fn set_up(
     id: Option<&CStr>,
     steps: &[MountStep],
@@ -109,7 +109,7 @@ fn set_up(
         let mount = link.call(&wire::Create { id })?;
         let mut mounted_at = None;
         let result = steps.iter().try_for_each(|step| {
-            // The steps after it are for its own place.
+            // The steps after mounting are for the mount's own place.
             if mounted_at.is_none_or(|there| there == place)
                 && let StepOutcome::Mounted(there) = take_step(&link, mount, step)?
             {
@@ -140,17 +140,17 @@ fn tear_down(link: &DaemonLink, mount: Handle, mounted: bool) {
     let _ = link.call(&wire::Release { mount });
 }
 
-/// What came of a step.
+/// The outcome of a step.
 pub enum StepOutcome {
     /// Nothing to note.
     Done,
-    /// The mount is at this place, if that is where the client is; otherwise it has to go there.
+    /// The mount belongs to this place. If the client is connected to another place, it has to reconnect to this one.
     Mounted(u64),
     /// The new working directory.
     Moved(CString),
 }
 
-/// Makes one step of a mount's preparation.
+/// Runs one step of a mount's preparation.
 fn take_step(link: &DaemonLink, mount: Handle, step: &MountStep) -> Result<StepOutcome, CallError> {
     match step {
         MountStep::Read(None) => link.call(&wire::ConfReadFile { mount, contents: false })?,
@@ -176,7 +176,7 @@ fn take_step(link: &DaemonLink, mount: Handle, step: &MountStep) -> Result<StepO
     Ok(StepOutcome::Done)
 }
 
-/// Makes a step of a mount's preparation, and records it.
+/// Runs a step of a mount's preparation, and records the step.
 pub fn prepare(mount: Pointer, step: MountStep) -> Result<(), CallError> {
     let target = target(mount)?;
     let outcome = take_step(&target.link, target.mount, &step)?;
@@ -195,7 +195,7 @@ pub fn prepare(mount: Pointer, step: MountStep) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Mounts at the mount's place, and gives up what was prepared in the lobby.
+/// Mounts at the mount's place, and releases what was prepared in the lobby.
 fn leave_for(place: u64, target: RequestTarget, step: MountStep) -> Result<(), CallError> {
     let (id, mut steps) = {
         let mut tables = fork::tables();
@@ -254,7 +254,7 @@ impl RequestTarget {
         Ok(handle)
     }
 
-    /// The caller's number for an inode that the daemon has returned; an inode that the caller has keeps its number.
+    /// The caller's number for an inode that the daemon has returned. If the caller already has the inode, the number stays the same.
     pub fn hand_out(&self, remote: Handle, origin: Origin) -> Pointer {
         let mut tables = fork::tables();
         let key = (self.local, self.link.id, remote);
@@ -271,8 +271,7 @@ impl RequestTarget {
     }
 }
 
-/// Releases one of the caller's references to an inode. Returns whether it was the last one, as libcephfs does. The
-/// daemon is told of that without waiting.
+/// Releases one of the caller's references to an inode. Returns whether it was the last one, as libcephfs does. The daemon is told without waiting.
 pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, CallError> {
     let (gone, link) = {
         let mut tables = fork::tables();
@@ -306,7 +305,7 @@ pub fn put_back(mount: Pointer, inode: Pointer) -> Result<bool, CallError> {
         }
     };
     match link.give_back(gone.remote, gone.owed) {
-        // The daemon is gone, and the inode with it.
+        // The daemon is gone, and its inode is gone, too.
         Ok(()) | Err(CallError::NotStarted) => Ok(true),
         Err(error) => Err(error),
     }
@@ -317,7 +316,7 @@ pub fn origin(inode: Pointer) -> Result<Origin, Errno> {
     fork::tables().inode(inode as u64).map(|inode| inode.origin)
 }
 
-/// The identity of the caller's number.
+/// The identity with this number of the caller.
 pub fn identity(perms: Pointer) -> Result<Arc<Identity>, Errno> {
     match perms as u64 {
         DEFAULT_PERMS => Ok(Arc::new(own_identity())),
@@ -325,7 +324,7 @@ pub fn identity(perms: Pointer) -> Result<Arc<Identity>, Errno> {
     }
 }
 
-/// The number that `ceph_mount_perms` returns: the process's current identity.
+/// The number that `ceph_mount_perms` returns. It stands for the process's current identity.
 pub const DEFAULT_PERMS: u64 = 0x16 << 56;
 
 fn own_identity() -> Identity {

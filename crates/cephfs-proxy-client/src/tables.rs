@@ -1,5 +1,4 @@
-//! The caller's objects: mounts, inodes, files, directories and identities, each by a number that the caller uses as a
-//! pointer.
+//! The caller's objects: mounts, inodes, files, directories and identities. The caller uses each object's number as a pointer.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -42,13 +41,13 @@ pub enum Origin {
 }
 
 impl From<&Statx> for Origin {
-    /// libcephfs always fills in both numbers, the snapshot's as the device.
+    /// libcephfs always fills in both numbers, and puts the snapshot's number in the device.
     fn from(statx: &Statx) -> Origin {
         Origin::Number { ino: statx.ino, snapshot: statx.dev }
     }
 }
 
-/// A step of a mount's preparation. It is kept to be repeated at another daemon, or in a forked child.
+/// A step of a mount's preparation. The step is kept, so that it can be repeated at another daemon, or in a forked child.
 #[derive(Clone)]
 pub enum MountStep {
     /// `ceph_conf_read_file`.
@@ -67,7 +66,7 @@ pub enum MountStep {
 
 /// `struct ceph_mount_info`.
 pub struct MountObject {
-    /// The connection on which it was prepared.
+    /// The connection on which the mount was prepared.
     pub link: Arc<DaemonLink>,
     /// The handle on that connection.
     pub remote: Handle,
@@ -77,7 +76,7 @@ pub struct MountObject {
     pub steps: Vec<MountStep>,
     /// The working directory, to which `ceph_getcwd` returns a pointer.
     pub directory: CString,
-    /// The number of the root's inode, once it was needed.
+    /// The number of the root's inode, after its first use.
     pub root: Option<u64>,
 }
 
@@ -89,13 +88,13 @@ pub struct Inode {
     pub link: u64,
     /// The handle on that connection.
     pub remote: Handle,
-    /// How to find it at another daemon.
+    /// How to find the inode at another daemon.
     pub origin: Origin,
     /// The number of the caller's references.
     pub held: u64,
     /// The number of references that the daemon has granted.
     pub owed: u64,
-    /// Whether the library itself holds it for good.
+    /// Whether the library itself holds the inode for good.
     pub pinned: bool,
     /// The cached attributes.
     pub attributes: Option<CachedAnswer<CachedAttributes>>,
@@ -107,9 +106,9 @@ pub struct Inode {
     pub hint: Hint,
     /// The cached names of a directory.
     pub names: DirectoryNames,
-    /// The count at which it became idle, that is, only the library has it; 0: not idle.
+    /// The counter's value when the inode became idle, that is, when only the library held it; 0: not idle.
     pub idle: u64,
-    /// Whether it is in the queue of idle inodes.
+    /// Whether the inode is in the queue of idle inodes.
     pub queued: bool,
 }
 
@@ -134,7 +133,7 @@ impl Inode {
         }
     }
 
-    /// Whether it belongs to this mount and its handle to this connection.
+    /// Whether the inode belongs to this mount, and its handle to this connection.
     pub fn is_at(&self, mount: u64, link: &DaemonLink) -> bool {
         self.mount == mount && self.link == link.id
     }
@@ -157,15 +156,15 @@ pub struct FileObject {
     pub remote: Handle,
     /// The inode.
     pub origin: Origin,
-    /// The flags with which it was opened.
+    /// The flags with which the file was opened.
     pub flags: i32,
-    /// The identity with which it was opened.
+    /// The identity with which the file was opened.
     pub identity: Arc<Identity>,
     /// The last result of `ceph_ll_lseek`.
     pub position: i64,
-    /// Where its data can be read without a request.
+    /// Where the file's data can be read without a request.
     pub data: FileData,
-    /// A write that succeeded may be lost. Then the file must not be used any more.
+    /// Whether a successful write may be lost. If so, the file must not be used any more.
     pub lost: bool,
 }
 
@@ -173,17 +172,17 @@ pub struct FileObject {
 pub type LogKey = (u64, Origin);
 
 impl FileObject {
-    /// Whether it was opened for writing.
+    /// Whether the file was opened for writing.
     pub fn is_writer(&self) -> bool {
         self.flags & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    /// Whether what is written through it goes to the end of the file.
+    /// Whether writes through this handle go to the end of the file.
     pub fn appends(&self) -> bool {
         self.flags & libc::O_APPEND != 0
     }
 
-    /// Where its writes are kept.
+    /// The key of the log of the file's writes.
     pub fn key(&self) -> LogKey {
         (self.mount, self.origin)
     }
@@ -204,14 +203,14 @@ pub struct Dir {
     pub remote: Option<Handle>,
     /// The inode.
     pub origin: Origin,
-    /// The identity with which it was opened.
+    /// The identity with which the directory was opened.
     pub identity: Arc<Identity>,
-    /// Entries that have arrived and were not read yet.
+    /// Entries that have arrived, but were not read yet.
     pub batch: Arc<Mutex<EntryBatch>>,
 }
 
-/// Objects of one kind, by number. A number contains its kind and a generation, so it is not taken for another kind's,
-/// nor for an earlier object in the same place.
+/// Objects of one kind, by number. A number contains its kind and a generation. So a number is never mistaken for an object of another kind, or for
+/// an earlier object in the same place.
 pub struct HandleTable<T> {
     kind: u8,
     places: Vec<(u32, Option<T>)>,
@@ -294,11 +293,11 @@ pub struct Tables {
     pub places: HashMap<u64, Arc<DaemonLink>>,
     /// The number of connections so far.
     pub links: u64,
-    /// Connections up to this number were the parent's before a fork; objects of these do not belong to this process.
+    /// Connections up to this number belonged to the parent before a fork. Their objects do not belong to this process.
     pub parents: u64,
     /// The outages: places to which there is no connection although one is needed.
     pub outages: HashMap<u64, Outage>,
-    /// Mounts that a thread prepares again at another daemon. The others wait.
+    /// Mounts that a thread prepares again at another daemon. Other threads wait.
     pub reviving: HashSet<u64>,
     /// The writes to the files that are open for writing.
     pub logs: HashMap<LogKey, WriteLog>,
@@ -311,11 +310,11 @@ pub struct Tables {
     pub known: HashMap<(u64, u64, Handle), u64>,
     /// The handles of identities, by connection.
     pub identities: HashMap<u64, HashMap<Arc<Identity>, Handle>>,
-    /// Inodes that only the library has.
+    /// Inodes that only the library holds.
     pub idle: Idle,
     /// The number of cached names.
     pub names: usize,
-    /// The extended attributes requested last; an empty name is the list of them.
+    /// The extended attributes requested last; an empty name stands for the list of attributes.
     pub wanted_xattrs: Vec<Box<[u8]>>,
 }
 
@@ -362,7 +361,7 @@ impl Tables {
         self.inodes.get(number).and_then(|inode| if inode.held > 0 { Ok(inode) } else { Err(Errno::BADF) })
     }
 
-    /// Forgets what was valid on a connection: handles of identities, inodes that only the library has, and copies.
+    /// Forgets what was valid on a connection: handles of identities, inodes that only the library holds, and copies.
     fn forget_link(&mut self, link: u64) {
         self.identities.remove(&link);
         self.known.retain(|(_, at, _), _| *at != link);
@@ -383,7 +382,7 @@ impl Tables {
         self.places.get(&place).filter(|link| !link.is_dead()).cloned()
     }
 
-    /// The connection with this number, if it is one of the last.
+    /// The connection with this number, if it is the last connection to its place.
     fn last(&self, link: u64) -> Option<&Arc<DaemonLink>> {
         self.places.values().find(|last| last.id == link)
     }
@@ -393,8 +392,7 @@ impl Tables {
         self.last(link).filter(|link| !link.is_dead()).cloned()
     }
 
-    /// Replaces a dead connection by a new one to the same place. If another thread was faster, returns that thread's
-    /// connection.
+    /// Replaces a dead connection by a new one to the same place. If another thread was faster, returns that thread's connection.
     pub fn take_link(&mut self, mut link: DaemonLink) -> Arc<DaemonLink> {
         if let Some(theirs) = self.live_link(link.place) {
             return theirs;
@@ -410,8 +408,8 @@ impl Tables {
         link
     }
 
-    /// Gives up the connections that neither a mount nor a thread uses: to the lobby, when all is mounted, and to a place,
-    /// when its mount is released.
+    /// Closes connections that neither a mount nor a thread uses: the connection to the lobby once everything is mounted, and the connection to a
+    /// place once its mount is released.
     pub fn give_up_links(&mut self) {
         let unused: Vec<_> = self.places.extract_if(|_, link| Arc::strong_count(link) == 1).collect();
         unused.iter().for_each(|(_, link)| self.daemon_gone(link));
@@ -419,13 +417,13 @@ impl Tables {
         self.identities.retain(|link, _| places.values().any(|last| last.id == *link));
     }
 
-    /// Notes what the daemon of a connection has left.
+    /// Notes the end of a connection's daemon, and which flushes this daemon has completed.
     fn daemon_gone(&mut self, gone: &DaemonLink) {
         let flushed = gone.flushed();
         self.logs.values_mut().filter(|log| log.link == gone.id).for_each(|log| log.daemon_gone(flushed));
     }
 
-    /// Notes what a daemon has flushed by itself.
+    /// Notes which flushes a daemon has completed without a request.
     pub fn flushed(&mut self, link: &DaemonLink) {
         let flushed = link.flushed();
         if link.seen_flush.swap(flushed, Ordering::Relaxed) != flushed {
@@ -433,7 +431,7 @@ impl Tables {
         }
     }
 
-    /// Adds an open file, whose last change has this mark.
+    /// Adds an open file. `opened` contains the mark of the file's last change.
     pub fn add_file(&mut self, file: FileObject, opened: &Opened) -> u64 {
         if file.is_writer() {
             let log = self.logs.entry(file.key()).or_insert_with(WriteLog::numbered);
@@ -443,8 +441,8 @@ impl Tables {
         self.files.add(file)
     }
 
-    /// Notes that a file was opened again, through this connection. Returns its handle, which is another one if another thread was faster. A file
-    /// that should have been restored before is lost.
+    /// Notes that a file was opened again, through this connection. Returns the file's handle. If another thread was faster, this is that thread's
+    /// handle. A file that should have been restored before is lost.
     pub fn moved(&mut self, number: u64, link: u64, opened: &Opened) -> Result<Handle, Errno> {
         let file = self.files.get(number)?;
         if let Some(theirs) = file.at(link)? {
@@ -468,7 +466,7 @@ impl Tables {
     /// Removes an open file.
     pub fn remove_file(&mut self, number: u64) -> Result<FileObject, Errno> {
         let file = self.files.remove(number)?;
-        // The log of a file that is lost, or the parent's, is gone already.
+        // If the file is lost, or belongs to the parent, its log is already gone.
         let has_log = file.is_writer() && !file.lost && file.link > self.parents;
         if has_log && let Entry::Occupied(mut log) = self.logs.entry(file.key()) {
             log.get_mut().writers -= 1;
@@ -479,20 +477,20 @@ impl Tables {
         Ok(file)
     }
 
-    /// The log of a file that is open for writing; `None` if it is not, or lost.
+    /// The log of a file that is open for writing; `None` if the file is not open for writing, or is lost.
     pub fn log(&mut self, file: Pointer) -> Result<Option<&mut WriteLog>, Errno> {
         let file = self.files.get(file as u64)?;
         Ok(if file.is_writer() && !file.lost { self.logs.get_mut(&file.key()) } else { None })
     }
 
-    /// Gives up what was written to a file: it is lost.
+    /// Gives up the kept writes to a file, which is then lost.
     pub fn lose(&mut self, key: LogKey) {
         let parents = self.parents;
         self.logs.remove(&key);
         self.files.all().filter(|file| file.key() == key && file.link > parents).for_each(|file| file.lost = true);
     }
 
-    /// Whether Ceph may not have all that was written to the files of a mount.
+    /// Whether Ceph may lack some of the writes to the files of a mount.
     pub fn has_unconfirmed(&self, mount: u64) -> bool {
         self.logs.iter().any(|((there, _), log)| *there == mount && log.is_unconfirmed())
     }
@@ -540,7 +538,7 @@ mod tests {
 
     use super::*;
 
-    /// What a daemon says when the file is opened there.
+    /// The daemon's answer when the file is opened there.
     fn opened(file: u64) -> Opened {
         let mark = ChangeMark { version: 10, ctime: Timespec { seconds: 1, nanoseconds: 0 } };
         Opened { file: Handle(file), mark, lineage: 9 }

@@ -1,8 +1,8 @@
-//! Keeps what was written to a file until Ceph has it, so that it can be written again if the daemon goes away.
+//! Keeps the data written to a file until Ceph has it, so that the data can be written again if the daemon goes away.
 //!
-//! That must not undo what anybody else has written. The daemon marks each write with CephFS's version of the file, if nobody else could change the
-//! file at that time. Each change increments the version. So if the kept writes have versions in a row, nobody has changed the file between
-//! them. The next daemon's mark shows whether somebody has changed it since (`WriteLog::allows`).
+//! Writing again must not overwrite what anybody else has written. If nobody else could change the file during a write, the daemon marks the write
+//! with CephFS's version of the file. Each change increments the version. So if the kept writes have consecutive versions, nobody has changed the
+//! file between them. The next daemon's mark shows whether somebody has changed the file since (`WriteLog::allows`).
 
 use std::{
     collections::VecDeque,
@@ -14,22 +14,22 @@ use cephfs_proxy::{
     wire::{ChangeMark, Opened},
 };
 
-/// How many daemons may go away while they restore a file. After that, the file itself may be what ends them.
+/// How many daemons may go away while they restore a file. After that, the file itself may be what makes them fail.
 const MOST_TRIES: u32 = 3;
 
-/// The bytes that are kept of all files.
+/// The bytes kept for all files.
 static ALL: AtomicUsize = AtomicUsize::new(0);
-/// How many logs there were.
+/// The number of logs created so far.
 static LOGS: AtomicU64 = AtomicU64::new(0);
 
-/// A write that was answered and that Ceph may not have.
+/// A write that was answered, but that Ceph may not have.
 #[derive(Debug)]
 struct KeptWrite {
-    /// Its mark; `None` if it cannot be written again.
+    /// The write's mark; `None` if the write cannot be repeated.
     mark: Option<ChangeMark>,
-    /// The number of the daemon's flush that covers it for certain.
+    /// The number of the first daemon's flush that certainly covers the write.
     flush: u64,
-    /// Its number among the file's writes that have ended here.
+    /// The write's number among the ended writes to the file by this process.
     ended: u64,
     offset: i64,
     data: Vec<u8>,
@@ -50,39 +50,40 @@ impl Drop for KeptWrite {
 /// How a write has ended.
 #[derive(Debug)]
 pub enum Fate {
-    /// The daemon has written the data, which went to this offset. `flushes`: how many flushes the daemon had begun then.
+    /// The daemon has written the data, at this offset. `flushes`: how many flushes the daemon had begun at that time.
     Written { mark: ChangeMark, flushes: u64, offset: i64, data: Option<Vec<u8>> },
-    /// The daemon refused it, or was gone before it took the write.
+    /// The daemon refused the write, or was gone before it took the write.
     NotDone,
-    /// The daemon went away meanwhile. The write may be done or not, and is to be made again.
+    /// The daemon went away during the write. The daemon may have written the data or not, and the write is to be repeated.
     Unknown,
 }
 
-/// The writes to a file by this process, through all that it has open of the file.
+/// The writes to a file by this process, through all its open handles of the file.
 #[derive(Debug, Default)]
 pub struct WriteLog {
-    /// No other log has this number, not even a later one of the same file.
+    /// The number of the log. It is unique, even among the logs of one file.
     pub number: u64,
-    /// How many open files may write.
+    /// The number of open handles that may write.
     pub writers: usize,
-    /// The connection through which it was written, and what its daemon has in common with those that follow it.
+    /// The connection through which the file was written, and the lineage that its daemon shares with the daemons that follow it.
     pub link: u64,
     lineage: u64,
-    /// By version; those without one are first.
+    /// Sorted by version; writes without a version come first.
     kept: VecDeque<KeptWrite>,
     under_way: usize,
     ended: u64,
-    /// The highest version that was flushed. Nothing up to it is kept: it would undo what came after it.
+    /// The highest flushed version. No write up to this version is kept: repeating it would overwrite later writes.
     flushed: u64,
-    /// The last change of the file that is known.
+    /// The last known change of the file.
     last: ChangeMark,
-    /// A write may be done that is to be made again.
+    /// Whether a write may have been done that is to be repeated.
     in_doubt: bool,
-    /// The daemon is gone: the number of its last flush that succeeded.
+    /// If the daemon is gone: the number of its last successful flush.
     gone: Option<u64>,
-    /// Some kept writes were made again at a daemon that is gone, too: `last` says what is known of the file, the others' versions do not.
+    /// Whether some kept writes were repeated at another daemon that is gone, too. In that case, only `last` describes the file, not the versions
+    /// of the other writes.
     is_partly_restored: bool,
-    /// How many daemons have begun to restore it.
+    /// How many daemons have begun to restore the file.
     tries: u32,
 }
 
@@ -106,8 +107,8 @@ impl WriteLog {
             Fate::Written { mark, flushes, offset, data } => {
                 self.ended += 1;
                 let is_known = mark.is_known();
-                // Even if the change before it has a later time, by a clock that is ahead: a metadata server keeps that time, also when somebody else
-                // writes afterwards.
+                // The version decides, even if the change before has a later time, from a clock that is ahead: a metadata server keeps that time,
+                // also when somebody else writes afterwards.
                 if is_known && (!self.last.is_known() || mark.version > self.last.version) {
                     self.last = mark;
                 }
@@ -117,7 +118,7 @@ impl WriteLog {
                     return;
                 }
                 let mark = Some(mark).filter(|_| is_known && data.is_some());
-                // One stands for all that cannot be written again, so that they take no memory.
+                // One entry stands for all writes that cannot be repeated, so that they take no memory.
                 if mark.is_none()
                     && let Some(other) = self.kept.front_mut().filter(|write| write.mark.is_none())
                 {
@@ -132,30 +133,30 @@ impl WriteLog {
         }
     }
 
-    /// Whether so many more bytes may be kept.
+    /// Whether this many more bytes may be kept.
     pub fn has_room(length: usize) -> bool {
         ALL.load(Ordering::Relaxed) + length + KEPT_OVERHEAD <= MOST_KEPT
     }
 
-    /// Notes the mark of a change by this process that was no write, or of an opening.
+    /// Notes the mark of an opening, or of a change by this process other than a write.
     pub fn changed(&mut self, mark: ChangeMark) {
-        // Otherwise others may have changed the file since the last write.
+        // Otherwise, somebody else may have changed the file since the last write.
         if mark.is_known() && !self.is_unconfirmed() && !self.in_doubt {
             self.last = mark;
         }
     }
 
-    /// The number of writes that have ended, which an fsync covers that begins now.
+    /// The number of ended writes. An fsync that begins now covers them.
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// Notes that an fsync has succeeded that began after so many writes had ended.
+    /// Notes the success of an fsync that began after this many writes had ended.
     pub fn synced(&mut self, ended: u64) {
         self.drop_kept(|write| write.ended <= ended);
     }
 
-    /// Notes that a flush by the daemon has succeeded.
+    /// Notes that this flush by the daemon has succeeded.
     pub fn flushed(&mut self, number: u64) {
         self.drop_kept(|write| write.flush <= number);
     }
@@ -171,32 +172,33 @@ impl WriteLog {
         self.under_way > 0 || !self.kept.is_empty()
     }
 
-    /// Notes that the daemon is gone, whose last flush that succeeded has this number.
+    /// Notes that the daemon is gone. `flushed`: the number of its last successful flush.
     pub fn daemon_gone(&mut self, flushed: u64) {
         self.flushed(flushed);
         self.gone = Some(flushed);
     }
 
-    /// Whether writes are under way at a daemon that is gone. Their threads notice it soon.
+    /// Whether writes are under way at a daemon that is gone. Their threads will soon notice that.
     pub fn is_ending(&self) -> bool {
         self.gone.is_some() && self.under_way > 0
     }
 
-    /// Whether the file has to be restored at the next daemon before it is used. A write under way may be answered, and its thread late to notice.
+    /// Whether the file has to be restored at the next daemon before it is used. A write under way may have been answered before its thread notices
+    /// that the daemon is gone.
     pub fn is_to_be_restored(&self) -> bool {
         self.gone.is_some() && (self.is_unconfirmed() || self.in_doubt)
     }
 
-    /// Counts another daemon that begins to restore the file. Returns whether it may.
+    /// Counts another daemon that begins to restore the file. Returns whether that daemon may try.
     pub fn try_to_restore(&mut self) -> bool {
         self.tries += 1;
         self.tries <= MOST_TRIES
     }
 
-    /// Whether what is kept may be written again to a file whose last change has this mark at the next daemon.
+    /// Whether the kept writes may be repeated, if the file's last change has this mark at the next daemon.
     ///
-    /// As long as the earlier daemon lived, it had told a metadata server the version of its last write before somebody else could change the file;
-    /// so the version shows that. Who changed it afterwards did so after that write, which the change time shows.
+    /// While the earlier daemon lived, it told a metadata server the version of its last write before somebody else could change the file. So the
+    /// version shows changes by others at that time. Later changes by others came after that write, so the change time shows them.
     pub fn allows(&self, opened: &Opened) -> bool {
         let found = opened.mark;
         let in_a_row =
@@ -211,12 +213,12 @@ impl WriteLog {
         is_ours && follows && are_known && found.version <= self.last.version && found.ctime <= self.last.ctime
     }
 
-    /// The kept write at this place in their order.
+    /// The kept write with this index.
     pub fn kept(&self, index: usize) -> Option<(i64, &[u8])> {
         self.kept.get(index).map(|write| (write.offset, &*write.data))
     }
 
-    /// Notes that a kept write was made again.
+    /// Notes that a kept write was repeated.
     pub fn rewritten(&mut self, index: usize, mark: ChangeMark, flushes: u64) {
         (self.is_partly_restored, self.last) = (true, mark);
         if let Some(write) = self.kept.get_mut(index) {
@@ -224,7 +226,7 @@ impl WriteLog {
         }
     }
 
-    /// Notes that the file was opened through this connection. A thread may be late to notice that, when the next daemon has the file already.
+    /// Notes that the file was opened through this connection. A thread may notice that late, after the next daemon has opened the file.
     pub fn opened(&mut self, link: u64, opened: &Opened) {
         if link < self.link {
             return;
@@ -237,7 +239,7 @@ impl WriteLog {
         }
     }
 
-    /// Notes that all is restored, at this connection, where the file has this mark.
+    /// Notes that all writes are restored through this connection, where the file has this mark.
     pub fn restored(&mut self, link: u64, mark: ChangeMark) {
         (self.link, self.last, self.gone, self.flushed) = (link, mark, None, 0);
         (self.in_doubt, self.is_partly_restored, self.tries) = (false, false, 0);

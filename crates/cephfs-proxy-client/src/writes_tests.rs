@@ -3,12 +3,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The mark of a version, which was made at that second.
+/// The mark of a version whose change time is the same number of seconds.
 fn mark(version: u64) -> ChangeMark {
     ChangeMark { version, ctime: Timespec { seconds: version as i64, nanoseconds: 0 } }
 }
 
-/// What a daemon finds that follows the one before.
+/// What the next daemon finds.
 fn found(mark: ChangeMark) -> Opened {
     Opened { mark, lineage: 9, ..Opened::default() }
 }
@@ -23,7 +23,7 @@ fn opened(version: u64) -> WriteLog {
     log
 }
 
-/// A write of its version's bytes, answered when the daemon had begun so many flushes.
+/// A write of its version's bytes, answered when the daemon had begun this many flushes.
 fn write(log: &mut WriteLog, version: u64, flushes: u64) {
     log.begin();
     end(log, version, flushes);
@@ -167,7 +167,7 @@ fn a_restoration_that_is_interrupted_begins_anew() {
     write(&mut log, 12, 0);
     log.daemon_gone(0);
     log.rewritten(0, mark(30), 0);
-    // The second daemon's end, in order or not, is not this connection's.
+    // The end of the second daemon, orderly or not, is not the end of this connection's daemon.
     assert!(log.is_to_be_restored() && allows(&log, mark(30)) && allows(&log, mark(10)) && !allows(&log, mark(31)));
     assert_eq!(kept(&log), [11, 12]);
 }
@@ -218,7 +218,7 @@ fn what_is_kept_is_counted_and_given_back() {
     assert!(WriteLog::has_room(1 << 20) && !WriteLog::has_room(MOST_KEPT));
 }
 
-/// What happens at a file that two write: this process, through the daemon, and somebody else.
+/// The events at a file that two parties write: this process, through the daemon, and somebody else.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Write,
@@ -236,7 +236,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The file is one number, the last one written to it. If a restoration is allowed, the file has afterwards what it had before the kill.
+    /// The file is one number, the last number written to it. If a restoration is allowed, the file contains the same number as before the kill.
     #[test]
     fn what_is_restored_is_what_there_was(steps in prop::collection::vec(step(), 0..40), metadata: bool) {
         let (mut log, mut version, mut on_disk, mut flushes) = (opened(1), 1, 1, 0);
@@ -256,7 +256,7 @@ proptest! {
                     end(&mut log, version, flushes);
                 },
                 Step::Other => {
-                    // Ceph has this process's writes before somebody else may write.
+                    // Ceph receives this process's writes before somebody else may write.
                     version += 1;
                     on_disk = version;
                 }
@@ -276,14 +276,14 @@ proptest! {
         for version in late {
             end(&mut log, version, flushes);
         }
-        // A metadata server may know of a later version than the disk has data of.
+        // A metadata server may know of a later version than the version of the data on disk.
         let found = mark(if metadata { version } else { on_disk });
         if !log.is_to_be_restored() {
             prop_assert_eq!(on_disk, version);
         } else if allows(&log, found) {
             prop_assert_eq!(kept(&log).last().copied(), Some(version));
         }
-        // Somebody else, once the cluster has ended the daemon's session.
+        // A write by somebody else, after the cluster has ended the daemon's session.
         let changed = ChangeMark { version: found.version + 1, ..mark(version + 1) };
         prop_assert!(!allows(&log, changed));
     }

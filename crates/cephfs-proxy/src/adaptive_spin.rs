@@ -9,11 +9,11 @@ use std::{
     thread,
 };
 
-/// Most polls in a row: some hundreds of microseconds, which is what Samba takes between two requests.
+/// The most polls in a row: they take some hundreds of microseconds, the time that Samba takes between two requests.
 const MOST: u32 = 8192;
-/// Polls between two calls of `sched_yield`: the thread that is waited for may need this processor.
+/// The number of polls between two calls of `sched_yield`: the awaited thread may need this processor.
 const ROW: u32 = 32;
-/// Where polling has not paid off, every so many waits try it again.
+/// Where polling has not paid off, one of this many waits tries polling again.
 const RETRY: u32 = 64;
 
 /// The number of polls, learned from earlier waits. Threads may share it: a race only blurs the estimate.
@@ -32,7 +32,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Polls `seen` up to `looks` times. Returns whether it became true.
+    /// Polls `seen` up to `looks` times. Returns whether `seen` became true.
     pub fn watch(&self, looks: u32, seen: impl Fn() -> bool) -> bool {
         if looks == 0 {
             return false;

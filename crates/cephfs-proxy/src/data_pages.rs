@@ -1,15 +1,15 @@
-//! A file's data in memory that the daemon writes and clients only read, so that a client needs no request for data that is there.
+//! A file's data in memory that the daemon writes and clients only read, so that a client can read this data without a request.
 //!
 //! The memory is a table of entries, one for each chunk of the file, and the chunks themselves. A chunk that is absent takes no memory.
 //!
-//! *Whether a chunk is valid.* A chunk holds the data that the file has at one version, the value of the file's counter in the version
-//! table (`version_table`). A client reads the counter, and uses chunks of that version only. So a change of the file invalidates all
-//! chunks at once, and the daemon need not touch them. All chunks of a read have the same version, so the read is what the file was when
-//! the client read the counter.
+//! *Whether a chunk is valid.* A chunk holds the file's data at one version, the value of the file's counter in the version table
+//! (`version_table`). A client reads the counter, and uses only chunks of that version. So a change of the file invalidates all chunks at once, and
+//! the daemon need not modify them. All chunks of a read have the same version, so the read returns the file's state at the moment when the client
+//! read the counter.
 //!
-//! *While the daemon changes a chunk*, because it fills or removes it, the entry's sequence is odd; it has another value afterwards. A client reads the
-//! sequence, copies, and reads the sequence again. If the two differ, or the first is odd, what was copied is worthless. Clients lock nothing, so
-//! a client that is slow, stopped or dead delays nobody.
+//! *While the daemon changes a chunk*, because it fills or removes the chunk, the entry's sequence is odd. Afterwards, the sequence has a new
+//! value. A client reads the sequence, copies the data, and reads the sequence again. If the two values differ, or the first is odd, the copy is
+//! invalid. Clients lock nothing, so a client that is slow, stopped or dead delays nobody.
 
 use std::{
     io,
@@ -36,7 +36,7 @@ pub const MOST_CHUNKS: usize = 1 << 20;
 /// The most chunks of one read.
 const MOST_AT_ONCE: usize = DATA_SIZE / CHUNK + 1;
 
-/// What a chunk holds.
+/// The entry of a chunk.
 #[repr(C, align(32))]
 struct ChunkEntry {
     /// Odd while the chunk is changed or removed. It never decreases.
@@ -47,7 +47,7 @@ struct ChunkEntry {
     length: AtomicU64,
 }
 
-/// A mapping of such memory.
+/// A mapping of a file's data memory.
 pub struct DataPages {
     memory: SharedMemory,
     chunks: usize,
@@ -62,15 +62,15 @@ fn size(chunks: usize) -> usize {
     data_offset(chunks) + chunks * CHUNK
 }
 
-/// A number of chunks that is permitted.
+/// Checks that a number of chunks is permitted.
 fn permitted(chunks: usize) -> rustix::io::Result<usize> {
     if (1..=MOST_CHUNKS).contains(&chunks) { Ok(chunks) } else { Err(rustix::io::Errno::FBIG) }
 }
 
 impl DataPages {
-    /// Creates memory for a file of so many chunks, all absent, and a descriptor through which others can read but not write it. The
-    /// mode of the memory keeps all users but root and the daemon's own from opening it anew, for writing, in /proc. A seal would keep root from that, too,
-    /// but also the daemon from removing chunks (F_SEAL_FUTURE_WRITE). So the daemon believes nothing that it reads here.
+    /// Creates memory for a file of this many chunks, all absent, and a descriptor through which others can read but not write the memory. The mode
+    /// of the memory keeps all users except root and the daemon's own user from opening it again for writing in /proc. A seal (F_SEAL_FUTURE_WRITE)
+    /// would stop root, too, but would also keep the daemon from removing chunks. So the daemon trusts nothing that it reads from this memory.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl DataPages {
     pub fn create(chunks: usize) -> io::Result<(OwnedFd, DataPages)> {
         let fd = memory::create("cephfs-data", size(permitted(chunks)?))?;
         rustix::fs::fchmod(&fd, Mode::RUSR)?;
-        // Nobody can shorten it, so reading it raises no SIGBUS.
+        // Nobody can shorten the memory, so reading it raises no SIGBUS.
         memory::seal(&fd, SealFlags::empty())?;
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let readable = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -91,7 +91,7 @@ impl DataPages {
     ///
     /// # Errors
     ///
-    /// When the memory is not that of a file of so many chunks, or the kernel refuses the mapping.
+    /// When the memory does not have the size for this many chunks, or the kernel refuses the mapping.
     pub fn map(fd: impl AsFd, chunks: usize) -> rustix::io::Result<DataPages> {
         let memory = SharedMemory::map(fd, size(permitted(chunks)?), ProtFlags::READ)?;
         memory.not_in_core_dumps();
@@ -113,25 +113,26 @@ impl DataPages {
         (chunk < self.chunks).then(|| unsafe { &*self.memory.base().as_ptr().cast::<ChunkEntry>().add(chunk) })
     }
 
-    /// The memory of a chunk, and of those after it.
+    /// The memory of a chunk. The memory of the following chunks comes after it.
     pub fn chunk(&self, chunk: usize) -> *mut u8 {
         let chunk = chunk.min(self.chunks);
         // SAFETY: within the mapping, or at its end.
         unsafe { self.memory.base().as_ptr().add(data_offset(self.chunks) + chunk * CHUNK) }
     }
 
-    /// Copies up to `length` bytes of the file, as it is at this version, to `to`. Returns how many bytes there are, less than `length` only at the
-    /// end of the file; `None` if not all of them are here, or they are more than DATA_SIZE. Then the memory at `to` may have changed, too.
+    /// Copies up to `length` bytes of the file, as it is at this version, to `to`. Returns the number of bytes, which is less than `length` only at
+    /// the end of the file. `None` if some of the bytes are absent, or `length` is more than DATA_SIZE: then the memory at `to` may have changed,
+    /// too.
     ///
-    /// The caller has read the version from the table before, and trusts it for the moment when it did so.
+    /// The caller has read the version from the table before, and trusts the version for the moment of that read.
     ///
     /// # Safety
     ///
     /// `to` must be good for `length` bytes.
     pub unsafe fn read(&self, version: u64, offset: u64, length: usize, to: *mut u8) -> Option<usize> {
         self.visit(version, offset, length, |from, count| {
-            // SAFETY: `visit` passes so many bytes of this mapping, no more than `length`, and the caller guarantees its own (see above). The daemon
-            // may write there meanwhile: then `visit` finds another sequence, and nobody uses what was copied.
+            // SAFETY: `visit` passes `count` bytes of this mapping, no more than `length`, and the caller guarantees its own memory (see above).
+            // The daemon may write to the chunk meanwhile: then `visit` finds another sequence, and nobody uses the copy.
             unsafe { ptr::copy_nonoverlapping(from, to, count) };
         })
     }
@@ -141,7 +142,7 @@ impl DataPages {
         self.visit(version, offset, length, |_, _| {})
     }
 
-    /// Calls `copy` once, as chunks are in a row: the processor copies one large piece faster than several small ones.
+    /// Calls `copy` once for adjacent chunks: the processor copies one large piece faster than several small ones.
     #[inline]
     fn visit(&self, version: u64, offset: u64, length: usize, copy: impl FnOnce(*const u8, usize)) -> Option<usize> {
         let start = usize::try_from(offset).ok()?;
@@ -150,7 +151,8 @@ impl DataPages {
         while until < end {
             let chunk = first + chunks;
             let (entry, sequence) = (self.entry(chunk)?, sequences.get_mut(chunks)?);
-            // Acquire: with the version comes all that the daemon had written before it published that, the data included.
+            // Acquire: a thread that sees the version also sees everything that the daemon wrote before it published the version, including the
+            // data.
             *sequence = entry.sequence.load(Ordering::Acquire);
             if *sequence % 2 != 0 || entry.version.load(Ordering::Acquire) != version.wrapping_add(1) {
                 return None;
@@ -166,8 +168,8 @@ impl DataPages {
             // SAFETY: within the chunks that were looked at.
             copy(unsafe { self.chunk(0).add(start) }, until - start);
         }
-        // If any byte, or a length, was one that the daemon had written after it made the sequence odd (`begin`), then the two fences order
-        // that store of the sequence before these loads.
+        // If the daemon wrote any copied byte, or a length, after it made the sequence odd (`begin`), then the two fences order that store of the
+        // sequence before these loads.
         fence(Ordering::Acquire);
         let is_same = |(index, sequence): (usize, &u64)| {
             self.entry(first + index)?.sequence.load(Ordering::Relaxed).eq(sequence).then_some(())
@@ -177,18 +179,18 @@ impl DataPages {
     }
 }
 
-/// For the daemon, which lets one thread change a chunk at a time.
+/// Functions for the daemon, which lets only one thread at a time change a chunk.
 impl DataPages {
     /// Begins a change of a chunk.
     pub fn begin(&self, chunk: usize) {
         let Some(entry) = self.entry(chunk) else { return };
         entry.version.store(0, Ordering::Relaxed);
         entry.sequence.store((entry.sequence.load(Ordering::Relaxed) + 1) | 1, Ordering::Relaxed);
-        // Before all that the caller writes next.
+        // Release: the store of the sequence comes before everything that the caller writes next.
         fence(Ordering::Release);
     }
 
-    /// Ends a change: so many bytes are in the chunk.
+    /// Ends a change: the chunk contains this many bytes.
     pub fn end(&self, chunk: usize, length: usize) {
         let Some(entry) = self.entry(chunk) else { return };
         entry.length.store(length as u64, Ordering::Relaxed);
@@ -202,24 +204,24 @@ impl DataPages {
         }
     }
 
-    /// Lets clients use a chunk no more. The data stays.
+    /// Keeps clients from using a chunk. The data stays.
     pub fn hide(&self, chunk: usize) {
         if let Some(entry) = self.entry(chunk) {
             entry.version.store(0, Ordering::Release);
         }
     }
 
-    /// Gives the memory of chunks back to the kernel. Who reads there finds zeros.
+    /// Gives the memory of chunks back to the kernel. Later reads find zeros there.
     pub fn remove(&self, chunk: usize, count: usize) {
         let count = count.min(self.chunks.saturating_sub(chunk));
-        // SAFETY: whole pages of the mapping, for which nobody has a reference. Without the advice, the memory would only stay longer.
+        // SAFETY: these are whole pages of the mapping, and nobody has a reference to them. If the advice fails, the memory only stays longer.
         let _ = unsafe { rustix::mm::madvise(self.chunk(chunk).cast(), count * CHUNK, Advice::LinuxRemove) };
     }
 
     /// The same for a chunk's bytes beyond the first `bytes`, a multiple of the page size.
     pub fn remove_tail(&self, chunk: usize, bytes: usize) {
         if chunk < self.chunks && bytes < CHUNK {
-            // SAFETY: likewise, within the chunk.
+            // SAFETY: these are whole pages of the mapping, within the chunk, and nobody has a reference to them.
             let _ =
                 unsafe { rustix::mm::madvise(self.chunk(chunk).add(bytes).cast(), CHUNK - bytes, Advice::LinuxRemove) };
         }
@@ -307,7 +309,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        // The same version each time, as after a removal.
+                        // The version is the same each time, as after a removal.
                         if let Some(bytes) = read_quietly(&theirs) {
                             assert!(bytes.iter().all(|byte| *byte == bytes[0] && *byte != 0), "a mixture");
                         }

@@ -1,8 +1,7 @@
 //! The layout of the memory that a client shares with the daemon.
 //!
-//! The daemon creates one mapping for each connection and seals its size, so that no client can shorten it while the
-//! daemon uses it. Both sides can write everywhere in it. So a reader copies a value, checks the copy, and uses only
-//! the copy.
+//! The daemon creates one mapping for each connection and seals its size, so that no client can shorten the memory while the daemon uses it. Both
+//! sides can write everywhere in the memory. So a reader copies a value, checks the copy, and uses only the copy.
 //!
 //! ```text
 //! Control       8 KiB    the submitted slots; a cache line for each slot; released inodes
@@ -34,16 +33,17 @@ pub const DATA_SIZE: usize = 1 << 20;
 /// The most inodes that can wait to be released.
 pub const RELEASES: usize = 256;
 
-/// A write of so many bytes does not wait for a flush. If too much is not flushed, the client does not keep the write, and it may be lost with the
-/// daemon. Otherwise who writes faster than Ceph takes the data would be much slower (bench/ceph write-1m).
+/// A write of at least this many bytes does not wait for a flush. If too much is not flushed, the client does not keep the write, and the write may
+/// be lost if the daemon dies. Otherwise, a client that writes faster than Ceph takes the data would be much slower (bench/ceph write-1m).
 pub const LARGE: usize = 256 << 10;
-/// What a kept write takes besides its bytes.
+/// The bytes that a kept write takes besides its data.
 pub const KEPT_OVERHEAD: usize = 128;
-/// From so many kept bytes on, the daemon flushes what the client has written. Less costs more flushes; each takes a metadata server some ms.
+/// When this many kept bytes are reached, the daemon flushes what the client has written. A smaller number costs more flushes, and each flush takes
+/// a metadata server some ms.
 pub const MUCH_UNFLUSHED: usize = 4 << 20;
-/// The most bytes of a client's that are kept and not flushed; beyond, a small write waits.
+/// The most bytes of a client that are kept and not flushed. If a small write would exceed the limit, it waits.
 pub const MOST_UNFLUSHED: usize = 12 << 20;
-/// The most bytes that a process keeps: more than the daemon of one mount leaves unflushed. A write beyond that is not kept.
+/// The most bytes that a client process keeps: more than the daemon of one mount leaves unflushed. A write beyond this limit is not kept.
 pub const MOST_KEPT: usize = 16 << 20;
 
 const CONTROL_SIZE: usize = 8 << 10;
@@ -58,10 +58,10 @@ pub const IDLE: u32 = 0;
 pub const SUBMITTED: u32 = 1;
 /// A slot's state: the daemon has to answer the request, and the client sleeps on the state until then.
 pub const AWAITED: u32 = 2;
-/// A slot's state: the answer is there.
+/// A slot's state: the daemon has answered the request.
 pub const ANSWERED: u32 = 3;
 
-/// The number of a flush that is after all others.
+/// A flush number greater than all others.
 pub const ALL_FLUSHED: u64 = u64::MAX;
 
 /// No worker polls `submitted`: the client has to send a wakeup.
@@ -80,7 +80,7 @@ pub struct ControlPages {
     pub polling: CacheLine<AtomicU32>,
     /// The number of answers to asynchronous requests (`Slot::asynchronous`); a futex.
     pub completed: CacheLine<AtomicU32>,
-    /// Not zero: the client sleeps on `completed`. The thread that wakes it resets this first.
+    /// Not zero: the client sleeps on `completed`. The thread that wakes the client resets this field first.
     pub completion_awaited: CacheLine<AtomicU32>,
     /// The position in `releases` at which the client will put the next entry.
     pub release_tail: CacheLine<AtomicU32>,
@@ -92,16 +92,16 @@ pub struct ControlPages {
     pub releases: [Release; RELEASES],
     /// For tracing.
     pub seen: CacheLine<TraceFields>,
-    /// How often the daemon has flushed by itself all that this client had written.
+    /// The daemon's flushes of everything that this client has written.
     pub flushes: CacheLine<FlushCounts>,
 }
 
-/// The flushes of a client's files, written by the daemon. All that was answered before a flush began is on disk once the flush is done.
+/// The flushes of a client's files, written by the daemon. Everything that was answered before a flush began is on disk once the flush is done.
 #[repr(C)]
 pub struct FlushCounts {
-    /// How many have begun.
+    /// The number of flushes that have begun.
     pub begun: AtomicU64,
-    /// The number of the last one that has succeeded; ALL_FLUSHED if the daemon ended in order, and has flushed all.
+    /// The number of the last successful flush; ALL_FLUSHED if the daemon ended in order, and has flushed everything.
     pub done: AtomicU64,
 }
 
@@ -114,7 +114,7 @@ pub struct TraceFields {
     pub timed: AtomicU32,
 }
 
-/// Something with a cache line of its own.
+/// A value with a cache line of its own.
 #[repr(C, align(64))]
 pub struct CacheLine<T>(pub T);
 
@@ -131,9 +131,9 @@ pub struct Slot {
     pub asynchronous: AtomicU32,
     /// The result: not negative, or a negative errno.
     pub result: AtomicI64,
-    /// When the client submitted the request, if that is wanted. This and the next two are nanoseconds of
-    /// CLOCK_MONOTONIC; 0: not known. An odd value asks the daemon for the next two; otherwise it does not write them,
-    /// as that would cost the client a transfer of the cache line.
+    /// When the client submitted the request, if a tracer or the daemon needs the time. This field and the next two are in nanoseconds of
+    /// CLOCK_MONOTONIC; 0: not known. If this value is odd, the daemon sets the next two. Otherwise the daemon does not write them, as the write
+    /// would cost the client a transfer of the cache line.
     pub submitted_at: AtomicU64,
     /// When a worker took the request.
     pub taken_at: AtomicU64,
@@ -173,7 +173,7 @@ impl SharedMapping {
         Ok((fd, mapping))
     }
 
-    /// Maps memory of [`SharedMapping::create`]. A forked child does not inherit the mapping: it must connect itself.
+    /// Maps memory of [`SharedMapping::create`]. A forked child does not inherit the mapping: the child must connect itself.
     ///
     /// # Errors
     ///

@@ -154,8 +154,8 @@ fn main() -> ExitCode {
     if let Err(error) = &result {
         tracing::error!("{error:#}");
     }
-    // Workers may still be within libcephfs, in a call that does not return. Its destructors, which exit(3) runs, would
-    // take from under them what they use.
+    // Workers may still be in a call of libcephfs that does not return. exit(3) would run libcephfs's destructors, which destroy objects that the
+    // workers still use.
     // SAFETY: the process ends.
     unsafe { libc::_exit(result.is_err().into()) }
 }

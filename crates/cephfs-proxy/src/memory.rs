@@ -24,11 +24,11 @@ pub fn create(name: &str, size: usize) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Seals the size of the memory and some more: nobody can change any of that afterwards.
+/// Seals the size of the memory, and adds the seals `more`. Nobody can change the sealed properties afterwards.
 ///
 /// # Errors
 ///
-/// When the kernel does not know the seals.
+/// When the kernel does not support the seals.
 pub fn seal(fd: &OwnedFd, more: SealFlags) -> Result<()> {
     rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more)
 }
@@ -50,7 +50,7 @@ pub unsafe fn copy_from_peer(from: *mut u8, to: &mut [u8]) {
     }
     let mut from_byte = from_word.cast::<u8>();
     for byte in rest {
-        // SAFETY: likewise.
+        // SAFETY: the byte is mapped; for an atomic, all bytes are valid.
         unsafe {
             *byte = AtomicU8::from_ptr(from_byte).load(Ordering::Relaxed);
             from_byte = from_byte.add(1);
@@ -58,15 +58,15 @@ pub unsafe fn copy_from_peer(from: *mut u8, to: &mut [u8]) {
     }
 }
 
-/// A mapping of all of such memory, until it is dropped.
+/// A mapping of shared memory, until this value is dropped.
 pub struct SharedMemory {
     base: NonNull<c_void>,
     size: usize,
 }
 
-// SAFETY: the value only owns the mapping and gives out its address. Whoever uses the address answers for that.
+// SAFETY: the value only owns the mapping and returns its address. The code that uses the address is responsible for the access.
 unsafe impl Send for SharedMemory {}
-// SAFETY: likewise.
+// SAFETY: the value only owns the mapping and returns its address. The code that uses the address is responsible for the access.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
@@ -84,15 +84,15 @@ impl SharedMemory {
         NonNull::new(base).map(|base| SharedMemory { base, size }).ok_or(Errno::NOMEM)
     }
 
-    /// Keeps the mapping from children: at its address, a forked child has nothing.
+    /// Keeps forked children from inheriting the mapping: a child has nothing at this address.
     pub fn not_in_children(&self) {
-        // SAFETY: it is this value's own mapping, whose content the advice does not change.
+        // SAFETY: the range is this value's own mapping, and the advice does not change its content.
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr(), self.size, Advice::LinuxDontFork) };
     }
 
-    /// Keeps the mapping out of core dumps. A dump would have the kernel allocate all that is absent, and contain the data of others.
+    /// Keeps the mapping out of core dumps. A dump would make the kernel allocate all absent pages, and would contain the data of others.
     pub fn not_in_core_dumps(&self) {
-        // SAFETY: likewise.
+        // SAFETY: the range is this value's own mapping, and the advice does not change its content.
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr(), self.size, Advice::LinuxDontDump) };
     }
 

@@ -24,12 +24,12 @@ use rustix::{
 /// The most descriptors that one message carries.
 pub const MOST_DESCRIPTORS: usize = 4;
 
-/// A span of time as the kernel takes it, for waits.
+/// Converts a duration for the kernel's waiting calls.
 pub fn timespec(span: Duration) -> Timespec {
     Timespec { tv_sec: span.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: span.subsec_nanos().into() }
 }
 
-/// Sleeps while `word` is `expected`, at most for `limit`; may return early. futex(2), shared between processes.
+/// Sleeps while `word` is `expected`, at most for `limit`; may return early. Uses futex(2), shared between processes.
 pub fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
     let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&timespec(limit)));
 }
@@ -70,16 +70,16 @@ pub fn hung_up(socket: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// When the kernel refuses, or there are more descriptors: then EINVAL.
+/// When the kernel refuses; EINVAL if there are more than MOST_DESCRIPTORS descriptors.
 pub fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     send(socket, bytes, descriptors, SendFlags::NOSIGNAL)
 }
 
-/// The same, without waiting for room.
+/// The same as [`send_packet`], without waiting for room.
 ///
 /// # Errors
 ///
-/// The same, and EAGAIN when there is no room.
+/// The errors of [`send_packet`], and EAGAIN when there is no room.
 pub fn try_send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     send(socket, bytes, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
 }
@@ -87,7 +87,7 @@ pub fn try_send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borr
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>], flags: SendFlags) -> Result<()> {
     let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut room);
-    // The room has some bytes to spare, for its alignment.
+    // The buffer has some bytes to spare, for its alignment.
     let fits = descriptors.len() <= MOST_DESCRIPTORS;
     if !fits || (!descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors))) {
         return Err(Errno::INVAL);
@@ -100,7 +100,7 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>], fl
 ///
 /// # Errors
 ///
-/// When the kernel refuses, or the packet is larger than `bytes` or carries more than MOST_DESCRIPTORS: then EPROTO.
+/// When the kernel refuses; EPROTO if the packet is larger than `bytes` or carries more than MOST_DESCRIPTORS.
 pub fn receive_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
     let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut room);
@@ -124,7 +124,7 @@ pub fn receive_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize
 ///
 /// EINVAL when the path is empty, too long, or contains a NUL.
 pub fn unix_address(path: &Path) -> Result<SocketAddrUnix> {
-    // An empty path would be an address that the kernel chooses.
+    // With an empty path, the kernel would choose an address.
     if path.as_os_str().is_empty() {
         return Err(Errno::INVAL);
     }

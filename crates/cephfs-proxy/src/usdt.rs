@@ -47,8 +47,8 @@ macro_rules! semaphores {
     };
 }
 
-/// A probe: provider, name, semaphores and which of them ("+0": start, "+2": done), and arguments, each a signed 64-bit
-/// number. Use it in a function that is never inlined, so that the probe has one address and does not slow its callers.
+/// A probe: provider, name, semaphores, which semaphore ("+0": start, "+2": done), and arguments, each a signed 64-bit number. Use the probe in a
+/// function that is never inlined, so that the probe has one address and does not slow its callers.
 #[macro_export]
 macro_rules! probe {
     ($provider:literal, $name:literal, $semaphore:ident, $which:literal, $first:ident $(, $argument:ident)* $(,)?) => {

@@ -1,9 +1,10 @@
-//! The version table: counters in shared memory that the daemon writes and all clients read, to see whether a cached copy is still valid.
+//! The version table: counters in shared memory that the daemon writes and all clients read. They show whether a cached copy is still valid.
 //!
-//! A hash maps whatever can be cached to an entry. Objects that share an entry only invalidate each other's copies. The daemon increments the
-//! entry before it passes a change to libcephfs, and again when the change is done; in between, the entry is marked as changing. A
-//! client stores a copy with the version that the entry had before the request, unless the entry was changing. The copy is valid as long
-//! as the entry has that version. Clients need no notification, so none can come late. The table holds nothing but these counters.
+//! A hash maps each cacheable object to an entry. If objects share an entry, a change of one also invalidates the copies of the others, which is
+//! harmless. The daemon increments the entry before it passes a change to libcephfs, and again when the change is done. In between, the entry is
+//! marked as changing. A client stores a copy with the version that the entry had before the request, unless the entry was changing. The copy is
+//! valid as long as the entry has that version. Clients need no notification, so no notification can come late. The table holds nothing but these
+//! counters.
 
 use std::{
     io,
@@ -21,7 +22,7 @@ pub const COUNT: usize = 1 << 16;
 /// Offset of the entries: the first page holds the mutex that shows whether the daemon is alive.
 const ENTRIES: usize = 4096;
 const TOTAL: usize = ENTRIES + COUNT * mem::size_of::<AtomicU64>();
-/// The upper bits of an entry count changes under way, the lower ones their beginnings and ends.
+/// The upper bits of an entry count the changes under way. The lower bits count the beginnings and ends of changes.
 const UNDER_WAY: u64 = 1 << 48;
 
 /// FUTEX_TID_MASK of linux/futex.h.
@@ -31,8 +32,8 @@ const TID_MASK: u32 = !(futex::WAITERS | futex::OWNER_DIED);
 pub struct VersionTable(SharedMemory);
 
 impl VersionTable {
-    /// Creates a table, all zero and never unmapped, and a descriptor through which others can read but not write it (since Linux 5.1).
-    /// [`VersionTable::alive`] holds as long as the calling thread runs.
+    /// Creates a table that is all zero and never unmapped, and a descriptor through which others can read but not write the table (since Linux
+    /// 5.1). [`VersionTable::alive`] returns true as long as the calling thread runs.
     ///
     /// # Errors
     ///
@@ -55,11 +56,11 @@ impl VersionTable {
         SharedMemory::map(fd, TOTAL, ProtFlags::READ).map(VersionTable)
     }
 
-    /// Locks a robust mutex that is never unlocked, so that the kernel marks it when the calling thread ends for any reason.
+    /// Locks a robust mutex that is never unlocked. So the kernel marks the mutex when the calling thread ends for any reason.
     fn live(&self) -> io::Result<()> {
         let mutex = self.0.base().as_ptr().cast::<libc::pthread_mutex_t>();
         let failed = |code: libc::c_int| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
-        // SAFETY: the first page is ours and large enough, stays mapped for good in the daemon, and is no mutex yet.
+        // SAFETY: the first page is ours and large enough, stays mapped for good in the daemon, and contains no mutex yet.
         unsafe {
             let mut attributes = MaybeUninit::uninit();
             failed(libc::pthread_mutexattr_init(attributes.as_mut_ptr()))?;
@@ -70,8 +71,8 @@ impl VersionTable {
         }
     }
 
-    /// Whether the thread that created the table runs. In every libc, a mutex begins with the futex that the kernel
-    /// marks (set_robust_list(2)).
+    /// Whether the thread that created the table still runs. In every libc, a mutex begins with the futex that the kernel marks
+    /// (set_robust_list(2)).
     pub fn alive(&self) -> bool {
         // SAFETY: mapped, aligned, and an atomic.
         let word = unsafe { self.0.base().cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);

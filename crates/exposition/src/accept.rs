@@ -1,18 +1,18 @@
-//! Which format a client likes best, by its `Accept` header (RFC 9110, section 12.5.1).
+//! Chooses the response format from the client's `Accept` header (RFC 9110, section 12.5.1).
 
-/// A format that we have.
+/// A format that this server can send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// The text format 0.0.4: for people and for all who do not say.
+    /// The text format 0.0.4: for people, and for clients that state no preference.
     Text,
     /// OpenMetrics 1.0.
     OpenMetrics,
-    /// The only one with native histograms.
+    /// The only format with native histograms.
     Protobuf,
 }
 
 impl Format {
-    /// For the `Content-Type` header.
+    /// The value of the `Content-Type` header.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -23,7 +23,7 @@ impl Format {
         }
     }
 
-    /// The best of what `accept` asks for; of equals the first. Text for who asks for nothing that we have.
+    /// The format that `accept` prefers; of equally preferred formats, the first one. Text if `accept` names no supported format.
     pub fn wanted(accept: &str) -> Self {
         let mut best = (Self::Text, 0.0);
         for range in accept.split(',') {

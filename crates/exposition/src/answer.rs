@@ -2,20 +2,20 @@
 
 use crate::{Format, PageSource};
 
-/// A request to read something.
+/// A GET or HEAD request.
 pub struct ReadRequest<'a> {
-    /// What: a path, and what is behind the `?`.
+    /// The requested path, and the query after the `?`.
     pub target: &'a str,
-    /// False: the head of the answer will do.
+    /// False: the client wants only the head of the answer.
     pub with_body: bool,
     headers: std::str::Split<'a, &'static str>,
 }
 
-/// What a request wants to read; the answer, if it wants something else. `head` is all before the empty line.
+/// Parses a request to read a page. `head` is everything before the empty line.
 ///
 /// # Errors
 ///
-/// The whole answer to what is no such request.
+/// If the request is anything else: the complete answer to it.
 pub fn read_request(head: &str) -> Result<ReadRequest<'_>, Vec<u8>> {
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
@@ -34,7 +34,7 @@ pub fn read_request(head: &str) -> Result<ReadRequest<'_>, Vec<u8>> {
     Ok(ReadRequest { target, with_body, headers: lines })
 }
 
-/// The whole answer to a request for a page.
+/// The complete answer to a request for a page.
 pub fn answer(head: &str, source: &dyn PageSource) -> Vec<u8> {
     let ReadRequest { target, with_body, headers } = match read_request(head) {
         Ok(request) => request,
@@ -60,18 +60,18 @@ pub fn answer(head: &str, source: &dyn PageSource) -> Vec<u8> {
     whole("200 OK", format.content_type(), "", page, with_body)
 }
 
-/// What is said to a request whose end does not come.
+/// The answer to a request that is longer than the server accepts.
 pub fn too_long() -> Vec<u8> {
     plain("431 Request Header Fields Too Large", "the request is too long\n", true)
 }
 
-/// An answer in words.
+/// An answer in plain text.
 pub fn plain(status: &str, body: &str, with_body: bool) -> Vec<u8> {
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
     whole(status, "text/plain; charset=utf-8", allow, body.as_bytes().to_vec(), with_body)
 }
 
-/// An answer. `more`: further lines of its head, each with its end.
+/// A complete answer. `more`: additional header lines, each with its line end.
 pub fn whole(status: &str, content_type: &str, more: &str, mut body: Vec<u8>, with_body: bool) -> Vec<u8> {
     let length = body.len();
     let head = format!(
@@ -80,7 +80,7 @@ pub fn whole(status: &str, content_type: &str, more: &str, mut body: Vec<u8>, wi
     if !with_body {
         body.clear();
     }
-    // In place: a second copy of a large page would be one too many.
+    // Inserts the head in place: copying a large page would double the memory.
     body.splice(..0, head.bytes());
     body
 }

@@ -1,10 +1,10 @@
-//! How figures are listed, whatever the format.
+//! The description of metrics, independent of the format.
 
 use model::Histogram;
 
-/// What figures are told apart by.
+/// The name of a label, which distinguishes the figures of a family.
 pub trait LabelName: Copy {
-    /// Prometheus' name of it.
+    /// The label's name in Prometheus.
     fn name(self) -> &'static str;
 }
 
@@ -14,45 +14,45 @@ impl LabelName for &'static str {
     }
 }
 
-/// All figures of one name.
+/// All figures with the same name.
 pub struct Family<'s, L> {
-    /// Prometheus' name, without the `_total` of a counter and the `_info` of an information.
+    /// Prometheus' name, without the suffix `_total` of a counter or `_info` of an info metric.
     pub name: &'static str,
-    /// OpenTelemetry's name; empty if it is not sent.
+    /// OpenTelemetry's name; empty if the family is not sent to OpenTelemetry.
     pub otel: &'static str,
-    /// What it is, in a sentence.
+    /// A description in one sentence.
     pub help: &'static str,
-    /// What is counted.
+    /// The unit of the figures.
     pub unit: MetricUnit,
-    /// What the figures are.
+    /// The type of the figures.
     pub kind: FamilyKind,
     /// The figures.
     pub points: Vec<Point<'s, L>>,
 }
 
-/// What a family's figures are.
+/// The type of a family's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FamilyKind {
-    /// Only goes up.
+    /// A number that only increases.
     Counter,
-    /// Goes up and down.
+    /// A number that increases and decreases.
     Gauge,
     /// Durations.
     Histogram,
-    /// A sum and how many it is of.
+    /// A sum, and the number of values in the sum.
     Summary,
-    /// Always 1: the labels are what is said.
+    /// Always 1: the labels contain the information.
     Info,
 }
 
-/// What the figures count.
+/// The unit of a family's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
-    /// Things.
+    /// A number without a unit.
     None,
-    /// Time.
+    /// Seconds.
     Seconds,
-    /// Data.
+    /// Bytes.
     Bytes,
 }
 
@@ -64,18 +64,18 @@ pub struct Point<'s, L> {
     pub value: PointValue<'s>,
 }
 
-/// Figures are exact up to 2^53.
+/// The value of a figure. Values are exact up to 2^53.
 #[derive(Clone, Copy)]
 pub enum PointValue<'s> {
     /// One number.
     Number(f64),
     /// Durations in nanoseconds.
     Histogram(&'s Histogram),
-    /// So much, of so many.
+    /// A sum, and the number of values in the sum.
     Sum {
-        /// So much.
+        /// The sum.
         sum: u64,
-        /// Of so many.
+        /// The number of values.
         count: u64,
     },
 }

@@ -1,7 +1,8 @@
-//! A server for one page, or for what a [`Responder`] answers: one thread, a few connections, none of which waits for another.
+//! An HTTP server for one page, or for the answers of a [`Responder`]: one thread, a few connections, none of which blocks another.
 //!
-//! Every connection is one request, has a time to ask and a time to take the answer, and is then closed. If all are taken, the
-//! one that has been asking for longest goes, else one that takes nothing of its answer: nobody is shut out by those.
+//! Every connection serves one request, and is then closed. The time to send the request and the time to receive the answer are limited. If all
+//! connections are in use, the server closes the one that has waited longest for its request, or else one whose client receives nothing of its
+//! answer. So slow clients lock out nobody.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -23,35 +24,36 @@ use crate::{
     answer::{answer, too_long},
 };
 
-/// Connections at a time, and so answers in memory; the others wait in the kernel's queue.
+/// The most connections at a time, which also limits the answers in memory. Further connections wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 4;
-/// Bytes of a request, headers and all.
+/// The most bytes of a request, headers included.
 const MAX_REQUEST: usize = 8192;
-/// From the connection until the request is there.
+/// The time limit from the connection until the complete request.
 const TO_ASK: Duration = Duration::from_secs(5);
-/// From the request until the answer is taken.
+/// The time limit from the request until the client has received the answer.
 const TO_TAKE: Duration = Duration::from_secs(10);
-/// Who takes nothing of the answer for so long goes if others come.
+/// A connection whose client receives nothing of the answer for so long may be closed for a new one.
 const LAZY: Duration = Duration::from_secs(1);
 
-/// Who answers the requests of a server, over connections of its kind.
+/// Answers the requests of a server, over its own type of connections.
 pub trait Responder: Send + Sync + 'static {
-    /// What a request comes by. It never waits: what would, is [`ErrorKind::WouldBlock`]. Its `flush` succeeds once all is with the kernel.
+    /// A connection for requests. It never blocks: an operation that would block returns [`ErrorKind::WouldBlock`]. `flush` succeeds once the
+    /// kernel has all data.
     type Connection: Read + Write + AsFd + Send;
     /// The thread's name.
     const THREAD: &'static str;
-    /// Who asks may take so long to do so even if others wait.
+    /// A client may take this long to send its request, even if other clients wait.
     const PATIENCE: Duration;
 
-    /// Takes a connection, which does not block; `None`: it is closed at once.
+    /// Accepts a non-blocking connection; `None`: the server closes the connection at once.
     fn connect(&self, stream: TcpStream, from: SocketAddr) -> Option<Self::Connection>;
-    /// Whether something must be written before more can be read.
+    /// Whether the connection must write something before it can read more.
     fn wants_write(&self, connection: &Self::Connection) -> bool;
-    /// The whole answer to a request, of which `head` is all before the empty line.
+    /// The complete answer to a request. `head` is everything before the empty line of the request.
     fn answer(&self, head: &str, connection: &Self::Connection) -> Vec<u8>;
-    /// A connection broke before its request was there.
+    /// Called when a connection fails before its request is complete.
     fn broken(&self, _connection: &Self::Connection, _error: &io::Error) {}
-    /// The last who asked has gone.
+    /// Called when the last client has disconnected.
     fn rest(&self) {}
 }
 
@@ -80,7 +82,7 @@ impl Responder for PlainPage {
     }
 }
 
-/// Serves until it is dropped.
+/// An HTTP server, which runs until it is dropped.
 pub struct HttpServer {
     address: SocketAddr,
     stop: Arc<EventFd>,
@@ -88,20 +90,20 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Begins to serve a page.
+    /// Starts a server for a page.
     ///
     /// # Errors
     ///
-    /// When the address is taken, or not one of this host's.
+    /// When the address is in use, or is not an address of this host.
     pub fn start(address: SocketAddr, source: Arc<dyn PageSource>) -> Result<Self> {
         Self::serve(address, PlainPage(source))
     }
 
-    /// Begins to listen.
+    /// Starts a server that answers with `responder`.
     ///
     /// # Errors
     ///
-    /// When the address is taken, or not one of this host's.
+    /// When the address is in use, or is not an address of this host.
     pub fn serve<R: Responder>(address: SocketAddr, responder: R) -> Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -113,14 +115,14 @@ impl HttpServer {
         Ok(Self { address, stop, thread: Some(thread.context("cannot start a thread")?) })
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
 impl Drop for HttpServer {
-    /// Comes back once nothing listens any more. The source must be free to answer.
+    /// Returns once the server's socket is closed. The caller must hold no lock that the source needs for an answer.
     fn drop(&mut self) {
         let _ = self.stop.write(1);
         if let Some(thread) = self.thread.take() {
@@ -139,7 +141,7 @@ struct ServerLoop<R: Responder> {
 struct HttpConnection<C> {
     stream: C,
     deadline: Instant,
-    /// When it last took something of its answer.
+    /// When the client last received a part of its answer.
     moved: Instant,
     state: HttpState,
 }
@@ -173,7 +175,7 @@ impl<R: Responder> ServerLoop<R> {
         self.stop.read().is_ok()
     }
 
-    /// Until something can be done, or somebody's time is up.
+    /// Waits until a socket is ready, or a time limit expires.
     fn wait(&self) {
         let now = Instant::now();
         let full = (!self.has_room()).then(|| if R::PATIENCE.is_zero() { LAZY } else { R::PATIENCE.min(LAZY) });
@@ -195,7 +197,7 @@ impl<R: Responder> ServerLoop<R> {
             PollFd::new(one.stream.as_fd(), flags)
         }));
         if poll(&mut wanted, timeout).is_err() {
-            // Out of memory, for a moment; whatever it is, not over and over without a pause.
+            // Memory is exhausted for the moment. The pause, after any error, prevents a busy loop.
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -212,7 +214,7 @@ impl<R: Responder> ServerLoop<R> {
     }
 
     fn accept(&mut self) {
-        // As many as there is room for, so that those who come do not keep those who are here from their answers.
+        // The number per round is limited, so that new connections do not delay the answers of earlier ones.
         for _ in 0..MAX_CONNECTIONS {
             if !self.has_room() {
                 return;
@@ -235,7 +237,7 @@ impl<R: Responder> ServerLoop<R> {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(_) => {
-                    // Out of descriptors, say: the listener stays readable, so not over and over without a pause.
+                    // Descriptors may be exhausted. The listener stays readable, so the pause prevents a busy loop.
                     std::thread::sleep(Duration::from_millis(100));
                     return;
                 }
@@ -245,7 +247,7 @@ impl<R: Responder> ServerLoop<R> {
 }
 
 impl<C: Read + Write + AsFd + Send> HttpConnection<C> {
-    /// As far as it goes without waiting.
+    /// Advances the connection as far as possible without blocking.
     fn advance(&mut self, responder: &impl Responder<Connection = C>) {
         if let HttpState::Asking(request) = &mut self.state {
             let Some(answer) = ask(&mut self.stream, request, responder) else { return };
@@ -273,7 +275,7 @@ impl<C: Read + Write + AsFd + Send> HttpConnection<C> {
     }
 }
 
-/// Reads what there is of the request. What comes next, if it is all there or nothing more will come.
+/// Reads the available part of the request. Returns the next state if the request is complete, or if nothing more will arrive.
 fn ask<R: Responder>(stream: &mut R::Connection, request: &mut Vec<u8>, responder: &R) -> Option<HttpState> {
     let mut buffer = [0; 2048];
     loop {

@@ -1,5 +1,5 @@
-//! Figures for those who collect them: how they are listed, in which formats Prometheus gets them, a server for one page, and a
-//! reader of it. Shared by Plumbline and libcephfsd.
+//! Metrics: their description, the formats in which Prometheus receives them, an HTTP server for one page, and a parser of the page. Plumbline and
+//! libcephfsd share this crate.
 
 mod accept;
 mod answer;
@@ -18,18 +18,17 @@ pub use http::{HttpServer, Responder};
 pub use native::Native;
 pub use protobuf::{ReadFamily, ReadPoint, ReadValue, read};
 
-/// What is served at `/metrics`.
+/// The source of the page at `/metrics`.
 pub trait PageSource: Send + Sync {
-    /// Whose page it is, in a sentence.
+    /// The name of the server, for use in a sentence.
     fn name(&self) -> &'static str;
-    /// The page; `None`: there is nobody to make it now.
+    /// The page; `None`: the page cannot be made now.
     fn page(&self, format: Format) -> Option<Vec<u8>>;
-    /// The last who asked has gone.
+    /// Called when the last client has disconnected.
     fn rest(&self) {}
 }
 
-/// Upper bounds of the classic histogram's buckets: powers of two, from 2^14 ns (16 us; what is faster was answered by a
-/// cache) to 2^34 ns (17 s).
+/// Upper bounds of the classic histogram's buckets: powers of two, from 2^14 ns (16 us; a cache answered faster operations) to 2^34 ns (17 s).
 const CLASSIC: std::ops::RangeInclusive<u32> = 14..=34;
 
 /// The page of metrics.

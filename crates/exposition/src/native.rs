@@ -1,42 +1,42 @@
-//! Our histograms as exponential ones: Prometheus' native histograms, and OpenTelemetry's of the same kind.
+//! Converts our histograms to exponential ones: Prometheus' native histograms, and OpenTelemetry's exponential histograms.
 //!
-//! Both of these have buckets whose bounds are powers of 2^(1/4) seconds (schema 2, scale 2). Ours are as many in a power of
-//! two, but of nanoseconds and evenly spaced: 1, 1.25, 1.5, 1.75. So the bounds do not meet. Each bucket of ours counts
-//! wholly in that bucket of theirs in which its middle lies: no count falls from one time to the next, as it would if
-//! operations were shared out and rounded. What is read from it is off by a factor of 1.33 at the very worst (half a bucket
-//! of ours, one of theirs); sum and count are exact.
+//! Both have buckets whose bounds are powers of 2^(1/4) seconds (schema 2, scale 2). Our histograms have as many buckets in a power of two, but
+//! their bounds are nanoseconds at equal distances: 1, 1.25, 1.5, 1.75. So the bounds differ. All operations of one of our buckets count in the
+//! exponential bucket that contains the middle of our bucket. So no count ever decreases, as it would if the operations were divided between
+//! buckets and rounded. A value read from the result is off by a factor of 1.33 at most (half of one of our buckets, and one exponential bucket).
+//! The sum and the count are exact.
 
 use std::sync::LazyLock;
 
 use model::{BUCKETS, Histogram};
 
-/// A histogram with buckets that are powers of 2^(1/4) seconds.
+/// A histogram whose bucket bounds are powers of 2^(1/4) seconds.
 pub struct Native {
     /// Operations that took less than [`Native::ZERO_THRESHOLD`].
     pub zero: u64,
     /// All operations.
     pub count: u64,
-    /// Bucket and operations in it, in order, without those that are empty: bucket i ends with 2^(i/4) s.
+    /// The buckets that are not empty, in order, each with its index and the number of its operations. Bucket i ends at 2^(i/4) s.
     pub buckets: Vec<(i32, u64)>,
 }
 
-/// The bucket of theirs for each of ours; the first is the zero bucket, and has none.
+/// The index of the exponential bucket for each of our buckets. Our first bucket is the zero bucket, which has no index.
 static INDEX: LazyLock<[i32; BUCKETS]> = LazyLock::new(|| {
     std::array::from_fn(|bucket| {
         let (low, high) = (Histogram::lower_bound(bucket) as f64, Histogram::lower_bound(bucket + 1) as f64);
-        // The last one has no end; what is in it counts where it begins.
+        // The last bucket has no upper bound, so its operations count at its lower bound.
         let middle = (low.max(1.0) * high).sqrt() / 1e9;
         (middle.log2() * 4.0).ceil() as i32
     })
 });
 
 impl Native {
-    /// Buckets in a power of two are 2 to this.
+    /// The schema: a power of two contains 2^SCHEMA buckets.
     pub const SCHEMA: i32 = 2;
-    /// What is faster is not told apart, nanoseconds: our first bucket.
+    /// Shorter durations, in nanoseconds, all count as zero. This is the bound of our first bucket.
     pub const ZERO_THRESHOLD: u64 = 1024;
 
-    /// Counts ours in theirs.
+    /// Converts one of our histograms.
     pub fn of(histogram: &Histogram) -> Self {
         let mut buckets: Vec<(i32, u64)> = Vec::new();
         let [zero, rest @ ..] = &histogram.buckets;
@@ -49,7 +49,7 @@ impl Native {
         Self { zero: *zero, count: histogram.buckets.iter().sum(), buckets }
     }
 
-    /// Counts theirs in ours, each where its (geometric) middle lies. Their sum, bytes and errors are not known.
+    /// Converts back to one of our histograms. Each bucket counts where its geometric middle lies. The sum, the bytes and the errors are not known.
     pub fn to_histogram(&self) -> Histogram {
         let mut histogram = Histogram { count: self.count, ..Histogram::default() };
         let middle = |index: &i32| ((f64::from(*index) - 0.5) / 4.0).exp2() * 1e9;

@@ -1,5 +1,5 @@
-//! Prometheus' protobuf format: messages of `io.prometheus.client` (prometheus/client_model, metrics.proto), each with its
-//! length in front. It is the only one with native histograms; the classic ones are beside them, for who wants both.
+//! Prometheus' protobuf format: messages of `io.prometheus.client` (prometheus/client_model, metrics.proto), each preceded by its length. Only this
+//! format has native histograms. The page also has the classic histograms, for collectors that want both.
 
 use prost::Message;
 
@@ -94,10 +94,10 @@ struct Bucket {
     upper_bound: Option<f64>,
 }
 
-/// Neighbouring buckets of a native histogram.
+/// A run of adjacent buckets of a native histogram.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 struct BucketSpan {
-    /// From the end of the span before; of the first, from bucket 0.
+    /// The distance from the end of the previous span; for the first span, from bucket 0.
     #[prost(sint32, optional, tag = 1)]
     offset: Option<i32>,
     #[prost(uint32, optional, tag = 2)]
@@ -108,7 +108,7 @@ struct BucketSpan {
 pub fn write<L: LabelName>(families: &[Family<'_, L>]) -> Vec<u8> {
     let mut page = Vec::new();
     for family in families.iter().filter(|family| !family.points.is_empty()) {
-        // One at a time, so that no more than one is in memory twice.
+        // Encodes one family at a time, so that only one family is in memory twice.
         page.extend(message(family).encode_length_delimited_to_vec());
     }
     page
@@ -146,7 +146,7 @@ fn metric<L: LabelName>(kind: MetricType, point: &Point<'_, L>) -> ProtobufMetri
     metric
 }
 
-/// A classic and a native histogram in one.
+/// A histogram in both forms, classic and native.
 fn both(histogram: &model::Histogram) -> ProtobufHistogram {
     let native = Native::of(histogram);
     let bucket = |(bound, count)| Bucket { cumulative_count: Some(count), upper_bound: Some(seconds(bound)) };
@@ -163,7 +163,7 @@ fn both(histogram: &model::Histogram) -> ProtobufHistogram {
     }
 }
 
-/// Buckets as runs of neighbours, and each count as its difference from the one before.
+/// The buckets as runs of adjacent ones, and each count as the difference from the previous count.
 fn spans(native: &Native) -> (Vec<BucketSpan>, Vec<i64>) {
     let (mut spans, mut deltas): (Vec<BucketSpan>, Vec<i64>) = Default::default();
     let (mut next, mut before) = (0, 0);
@@ -177,7 +177,7 @@ fn spans(native: &Native) -> (Vec<BucketSpan>, Vec<i64>) {
         (next, before) = (index + 1, count);
     }
     if spans.is_empty() {
-        // A histogram without any span would be taken for a classic one.
+        // Prometheus would take a histogram without any span for a classic one.
         spans.push(BucketSpan { offset: Some(0), length: Some(0) });
     }
     (spans, deltas)

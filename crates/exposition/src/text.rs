@@ -21,7 +21,7 @@ fn write_family<L: LabelName>(page: &mut String, family: &Family<'_, L>, open_me
         FamilyKind::Info => "_info",
         _ => "",
     };
-    // OpenMetrics names the family, the text format its samples.
+    // In the comments, OpenMetrics uses the family's name, the text format the name of the samples.
     let in_comments = if open_metrics { "" } else { suffix };
     let name = family.name;
     writeln!(page, "# HELP {name}{in_comments} {}", escaped(family.help, open_metrics))?;
@@ -51,7 +51,7 @@ fn write_family<L: LabelName>(page: &mut String, family: &Family<'_, L>, open_me
                 for (bound, count) in classic(histogram) {
                     writeln!(page, "{name}_bucket{{{labels}{comma}le=\"{}\"}} {count}", as_go_has_it(seconds(bound)))?;
                 }
-                // Of the buckets, so that the last one is never less than the one before, whatever happens meanwhile.
+                // The sum of the buckets, so that the last bucket is never less than the previous one, even if operations are counted meanwhile.
                 let count: u64 = histogram.buckets.iter().sum();
                 writeln!(page, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}")?;
                 writeln!(page, "{name}_sum{braced} {}\n{name}_count{braced} {count}", seconds(histogram.sum))?;
@@ -71,7 +71,7 @@ fn type_name(kind: FamilyKind, open_metrics: bool) -> &'static str {
     }
 }
 
-/// A bound as Prometheus itself writes it when it gets a number: one that is written otherwise would be another series.
+/// A bound as Prometheus itself formats a number: the same bound in another form would be another series.
 fn as_go_has_it(bound: f64) -> String {
     let text = format!("{bound:?}");
     match text.split_once("e-") {
@@ -80,7 +80,7 @@ fn as_go_has_it(bound: f64) -> String {
     }
 }
 
-/// Backslash and line feed, and within quotes the quote, too, with a backslash in front.
+/// Puts a backslash before each backslash and line feed, and before each quote if `quotes`.
 fn escaped(text: &str, quotes: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

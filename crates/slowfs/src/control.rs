@@ -1,4 +1,4 @@
-//! What the control file says now: how long each operation waits, and how it then ends.
+//! The current contents of the control file: how long each operation waits, and the error that it returns.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -19,16 +19,16 @@ readdir, unlink, mkdir, rmdir, rename, or all for those not named. It may change
 already ends as soon as it has waited as long as the file says then. A file beside it whose name is longer by `.asked`, if it is there when
 slowfs starts, gets a line with the name of each operation.";
 
-/// The operations that can be named, and `all`.
+/// The operation names that the control file may contain, and `all`.
 const OPERATIONS: [&str; 15] = [
     "all", "lookup", "getattr", "setattr", "create", "open", "read", "write", "flush", "fsync", "readdir", "unlink",
     "mkdir", "rmdir", "rename",
 ];
 
-/// How often an operation that waits looks whether the file has changed.
+/// How often a waiting operation checks whether the control file has changed.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long an operation takes, and the error that it ends with.
+/// How long an operation waits, and the error that it returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fault {
     delay: Duration,
@@ -38,7 +38,7 @@ pub struct Fault {
 impl FromStr for Fault {
     type Err = String;
 
-    /// `300`, `EIO` or `300:EIO`.
+    /// Parses `300`, `EIO` or `300:EIO`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (delay, error) = match text.split_once(':') {
             Some((delay, error)) => (Some(delay), Some(error)),
@@ -72,16 +72,16 @@ fn parse(text: &str) -> Result<Faults, String> {
         .collect()
 }
 
-/// The control file, and what it said when it was last read.
+/// The control file, and its contents when it was last read.
 pub struct ControlFile {
     path: PathBuf,
-    /// Takes down what is asked.
+    /// The file in which the requested operations are recorded.
     asked: Option<fs::File>,
     last: Mutex<(String, Faults)>,
 }
 
 impl ControlFile {
-    /// Of the file at `path`, which need not exist yet.
+    /// The control file at `path`, which need not exist yet.
     pub fn new(path: PathBuf) -> Self {
         let mut beside = path.clone().into_os_string();
         beside.push(".asked");
@@ -89,12 +89,13 @@ impl ControlFile {
         Self { path, asked, last: Mutex::default() }
     }
 
-    /// Waits as long as the file says for `operation`.
+    /// Waits as long as the control file says for `operation`.
     ///
     /// # Errors
-    /// The one that the file says.
+    ///
+    /// The error that the control file says for `operation`.
     pub fn wait(&self, operation: &str) -> Result<(), Errno> {
-        // One write each, so that the lines of several threads do not mix.
+        // One write for each line, so that the lines of several threads do not mix.
         if let Some(Err(error)) =
             self.asked.as_ref().map(|mut asked| asked.write_all(format!("{operation}\n").as_bytes()))
         {

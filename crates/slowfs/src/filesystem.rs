@@ -1,4 +1,4 @@
-//! What the kernel asks: first wait as the control file says, then do it in the tree, at once.
+//! The operations that the kernel requests. Each waits as the control file says, and then runs on the tree without a delay.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,12 +15,12 @@ use nix::errno::Errno;
 use crate::control::ControlFile;
 use crate::tree::{BYTES_LIMIT, Content, FileTree, NODES_LIMIT};
 
-/// The kernel caches nothing, so that every operation comes here.
+/// The kernel caches nothing, so that every operation reaches this file system.
 const UNCACHED: Duration = Duration::ZERO;
 const BLOCK: u32 = 4096;
 const NO_HANDLE: FileHandle = FileHandle(0);
 
-/// The tree, behind the control file.
+/// The tree, and the control file that delays its operations.
 pub struct SlowFs {
     control: ControlFile,
     tree: Mutex<FileTree>,
@@ -32,7 +32,7 @@ impl SlowFs {
         Self { control, tree: Mutex::new(FileTree::new()) }
     }
 
-    /// Waits first, so that a slow operation holds up no other one.
+    /// Waits before it locks the tree, so that a slow operation delays no other one.
     fn tree(&self, operation: &str) -> Result<MutexGuard<'_, FileTree>, Errno> {
         self.control.wait(operation)?;
         Ok(self.tree.lock().unwrap_or_else(PoisonError::into_inner))
@@ -78,7 +78,7 @@ fn code(error: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(error as i32)
 }
 
-/// Answers with nothing but success or the error.
+/// Replies with success or the error, without data.
 fn acknowledge(reply: ReplyEmpty, result: Result<(), Errno>) {
     match result {
         Ok(()) => reply.ok(),
@@ -224,7 +224,7 @@ impl Filesystem for SlowFs {
         acknowledge(reply, self.control.wait("fsync"));
     }
 
-    /// Nobody waits for this one: `flush` is what a close waits for.
+    /// No program waits for `release`: a close waits for `flush`.
     fn release(
         &self,
         _: &Request,

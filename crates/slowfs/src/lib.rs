@@ -1,4 +1,5 @@
-//! slowfs: a FUSE file system in memory, as slow and as faulty as a control file says, for `plumbline prove`, the demo and the tests.
+//! slowfs: a FUSE file system in memory for `plumbline prove`, the demo and the tests. A control file says how slow its operations are, and which
+//! fail.
 
 mod control;
 mod filesystem;
@@ -21,15 +22,15 @@ use control::ControlFile;
 pub use control::HELP;
 use filesystem::SlowFs;
 
-/// As many operations wait at once; one more waits for one of them.
+/// The number of operations that can wait at once. Further operations wait for a free worker.
 const WORKERS: usize = 16;
 
-/// A mounted file system that nobody serves yet.
+/// A mounted file system that is not served yet.
 pub struct Mounted(Session<SlowFs>);
 
 impl Mounted {
-    /// Mounts it. `mountpoint`: an existing directory. `control`: a file outside of it, read again for every operation. `name`: the source that
-    /// /proc/mounts shows.
+    /// Mounts the file system. `mountpoint`: an existing directory. `control`: a file outside the mount, read again for every operation. `name`:
+    /// the source that /proc/mounts shows.
     ///
     /// # Errors
     ///
@@ -44,7 +45,7 @@ impl Mounted {
         Ok(Self(session))
     }
 
-    /// Serves it until it is unmounted.
+    /// Serves the file system until it is unmounted.
     ///
     /// # Errors
     ///
@@ -54,7 +55,7 @@ impl Mounted {
     }
 }
 
-/// Mounts by hand rather than through `fuser`, which knows no subtype: users' mounts are `fuse.something` too.
+/// Mounts directly rather than through `fuser`, which cannot set a subtype: users' mounts have a type `fuse.something`, too.
 fn mount_fuse(mountpoint: &Path, name: &str) -> Result<File> {
     let device = OpenOptions::new()
         .read(true)

@@ -1,4 +1,4 @@
-//! slowfs in the foreground: this file mounts it and takes it down again.
+//! slowfs as a foreground process: mounts the file system, and unmounts it at the end.
 
 use std::{path::PathBuf, process, thread};
 
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         .canonicalize()
         .with_context(|| format!("cannot mount at {}", arguments.mountpoint.display()))?;
 
-    // Before any thread starts, so that all of them leave these to the one that waits for them.
+    // Signals are blocked before any thread starts, so that all threads leave the signals to the thread that waits for them.
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);
@@ -41,7 +41,8 @@ fn main() -> Result<()> {
     let mounted = slowfs::Mounted::new(&mountpoint, arguments.control, &arguments.name)?;
     thread::spawn(move || {
         let _ = signals.wait();
-        // Lazily, and without waiting for slow operations: leaving closes the device, which ends them with ECONNABORTED.
+        // Unmounts lazily, without waiting for slow operations. The end of the process closes the device, so these operations fail with
+        // ECONNABORTED.
         let status = match umount2(&mountpoint, MntFlags::MNT_DETACH) {
             Ok(()) => 0,
             Err(error) => {

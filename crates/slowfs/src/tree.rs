@@ -1,4 +1,4 @@
-//! The files and directories, in memory and bounded. Nothing here waits.
+//! The files and directories, in memory and limited in size. No function here waits.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use nix::errno::Errno;
 
-/// The most bytes that all files hold together.
+/// The most bytes of all files together.
 pub const BYTES_LIMIT: u64 = 64 << 20;
 /// The most files and directories.
 pub const NODES_LIMIT: u64 = 1 << 16;
@@ -23,21 +23,21 @@ pub enum Content {
 
 /// A file or a directory.
 pub struct FileNode {
-    /// What is in it.
+    /// The contents.
     pub content: Content,
     /// Permission bits.
     pub mode: u16,
     /// Owner: user and group.
     pub owner: (u32, u32),
-    /// When its content last changed.
+    /// When the contents last changed.
     pub modified: SystemTime,
-    /// Names that lead here; without one it lives while it is open.
+    /// The number of names of the node. A node without a name exists as long as it is open.
     links: u32,
     opens: u32,
 }
 
 impl FileNode {
-    /// Bytes in a file; none in a directory.
+    /// The bytes of a file; 0 for a directory.
     pub fn size(&self) -> u64 {
         match &self.content {
             Content::File(bytes) => bytes.len() as u64,
@@ -45,7 +45,7 @@ impl FileNode {
         }
     }
 
-    /// How many names it has, as stat shows it.
+    /// The number of names, as stat shows it.
     pub fn links(&self) -> u32 {
         self.links
     }
@@ -72,7 +72,7 @@ impl FileTree {
         Self { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, bytes: 0 }
     }
 
-    /// Bytes and nodes that can still be added.
+    /// The numbers of bytes and nodes that can still be added.
     pub fn free(&self) -> (u64, u64) {
         (BYTES_LIMIT.saturating_sub(self.bytes), NODES_LIMIT.saturating_sub(self.nodes.len() as u64))
     }
@@ -109,12 +109,12 @@ impl FileTree {
         }
     }
 
-    /// The number that `name` leads to.
+    /// The number of the node with this name.
     pub fn lookup(&self, directory: u64, name: &OsStr) -> Result<u64, Errno> {
         self.entries(directory)?.get(name).copied().ok_or(Errno::ENOENT)
     }
 
-    /// Adds `name` with `content`, and returns its number.
+    /// Adds a node with this name and content, and returns its number.
     pub fn create(
         &mut self,
         directory: u64,
@@ -138,7 +138,7 @@ impl FileTree {
         Ok(number)
     }
 
-    /// Takes `name` away: a directory only if `of_directory` and empty, a file only if not `of_directory`.
+    /// Removes a name: of an empty directory if `of_directory`, otherwise of a file.
     pub fn remove(&mut self, directory: u64, name: &OsStr, of_directory: bool) -> Result<(), Errno> {
         let number = self.lookup(directory, name)?;
         match (&self.node(number)?.content, of_directory) {
@@ -153,7 +153,7 @@ impl FileTree {
         Ok(())
     }
 
-    /// Moves `from` to `to`, over a file or an empty directory that is there.
+    /// Moves `from` to `to`, and replaces an existing file or empty directory.
     pub fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Result<(), Errno> {
         let number = self.lookup(from.0, from.1)?;
         match self.lookup(to.0, to.1) {
@@ -167,13 +167,13 @@ impl FileTree {
         Ok(())
     }
 
-    /// One more open file.
+    /// Counts one more open handle of the node.
     pub fn open(&mut self, number: u64) -> Result<(), Errno> {
         self.node_mut(number)?.opens += 1;
         Ok(())
     }
 
-    /// One open file less.
+    /// Counts one open handle less.
     pub fn release(&mut self, number: u64) -> Result<(), Errno> {
         let node = self.node_mut(number)?;
         node.opens = node.opens.saturating_sub(1);
@@ -189,7 +189,7 @@ impl FileTree {
         }
     }
 
-    /// At most `size` bytes from `offset`.
+    /// Reads at most `size` bytes from `offset`.
     pub fn read(&self, file: u64, offset: u64, size: u32) -> Result<&[u8], Errno> {
         match &self.node(file)?.content {
             Content::File(bytes) => {
@@ -201,7 +201,7 @@ impl FileTree {
         }
     }
 
-    /// Puts `data` at `offset`, with zeros before it if the file was shorter.
+    /// Writes `data` at `offset`. If the file was shorter, zeros fill the gap.
     pub fn write(&mut self, file: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         if end > self.node(file)?.size() {
@@ -214,7 +214,7 @@ impl FileTree {
         Ok(())
     }
 
-    /// Makes the file `size` bytes long.
+    /// Sets the file's size to `size` bytes.
     pub fn truncate(&mut self, file: u64, size: u64) -> Result<(), Errno> {
         let others = self.bytes - self.node(file)?.size();
         let total = others.checked_add(size).filter(|total| *total <= BYTES_LIMIT).ok_or(Errno::ENOSPC)?;

@@ -28,11 +28,11 @@ use crate::{
     tables::Pointer,
 };
 
-/// Slots that are left for synchronous requests.
+/// The number of slots reserved for synchronous requests.
 const RESERVE: usize = 4;
 /// The most requests that wait for a slot.
 const MOST_QUEUED: usize = 4096;
-/// How long the thread sleeps before it checks that a worker has taken the running requests, and how long afterwards.
+/// How long the thread sleeps before it first checks that a worker has taken the running requests, and how long before later checks.
 const FIRST_SLEEP: Duration = Duration::from_millis(1);
 const LONG_SLEEP: Duration = Duration::from_millis(100);
 
@@ -57,13 +57,13 @@ struct AsyncRequest {
     info: *mut IoInfo,
     /// When the request was submitted (`cache::now`).
     asked: u64,
-    /// The ticket of a write, while the daemon has it.
+    /// The ticket of a write, while the daemon has the request.
     ticket: Option<Ticket>,
-    /// The number of bytes, once they are read or written.
+    /// The number of bytes read or written, once known.
     count: Option<i64>,
 }
 
-// SAFETY: one thread at a time uses it: first the caller's, then the connection's.
+// SAFETY: only one thread at a time uses the request: first the caller's, then the connection's.
 unsafe impl Send for AsyncRequest {}
 
 /// The jobs of a connection's thread.
@@ -71,10 +71,11 @@ unsafe impl Send for AsyncRequest {}
 struct Jobs {
     /// Jobs that the daemon has, each with its slot.
     running: Vec<(AsyncRequest, usize)>,
-    /// Jobs that are too large for a slot, or found none: the thread does them itself. And those that are done, except for their callbacks.
+    /// Jobs that are too large for a slot, or for which no slot was free: the thread processes them itself. Also finished jobs whose callbacks have
+    /// not been called yet.
     queued: Vec<AsyncRequest>,
     started: bool,
-    /// The thread sleeps for long, so that it will not soon check that running jobs have been taken.
+    /// Whether the thread sleeps for the long interval, so that it will not soon check that running jobs have been taken.
     sleeps: bool,
 }
 
@@ -103,7 +104,8 @@ impl AsyncRequest {
         }
     }
 
-    /// Reads from the daemon's memory, if all of it is there and goes to one part of the caller's memory: the parts of a read are of one moment.
+    /// Reads from the daemon's memory, if all the data is there and the caller has one buffer for it. Several buffers would be several reads, but a
+    /// read must return the file's state at one moment.
     fn read_there(&self) -> Result<Option<i64>, Errno> {
         let info = self.info();
         let (false, &[part]) = (info.write, self.parts()?) else { return Ok(None) };
@@ -112,7 +114,7 @@ impl AsyncRequest {
         Ok(count.map(|count| count as i64))
     }
 
-    /// Copies the data to write into the slot, and submits the request.
+    /// Copies the data of a write into the slot, and submits the request.
     fn submit(&mut self, target: &RequestTarget, claim: &SlotClaim<'_>, length: usize) -> Result<(), CallError> {
         let (mount, file, offset) = (target.mount, target.file(self.info().fh)?, self.info().off);
         if !self.info().write {
@@ -134,7 +136,7 @@ impl AsyncRequest {
         Ok(())
     }
 
-    /// Takes the answer, and copies the data that was read to the caller's parts.
+    /// Takes the answer, and copies the data of a read to the caller's buffers.
     fn finish(&mut self, claim: &SlotClaim<'_>) -> Result<i64, CallError> {
         if self.info().write {
             let result = claim.finish::<Write>();
@@ -156,7 +158,7 @@ impl AsyncRequest {
         Ok(count)
     }
 
-    /// Does what is left of the job synchronously: reads or writes, and syncs if requested.
+    /// Processes the rest of the job synchronously: reads or writes, and syncs if requested.
     fn run(&mut self, target: &RequestTarget) -> Result<i64, CallError> {
         let count = match self.count {
             Some(count) => count,
@@ -173,7 +175,7 @@ impl AsyncRequest {
         Ok(count)
     }
 
-    /// Does what is left of the job. `None` if its daemon is gone.
+    /// Processes the rest of the job. `None` if its daemon is gone.
     fn try_run(&mut self) -> Option<Result<i64, CallError>> {
         let result = match target_if_there(self.mount) {
             Ok(target) => self.run(&target?),
@@ -182,7 +184,8 @@ impl AsyncRequest {
         Some(result).filter(|result| *result != Err(CallError::NotStarted))
     }
 
-    /// Maps the memory of the file that was read, if the daemon has named it twice. That may wait for the cluster, so it is this thread's work.
+    /// Maps the memory of the file that was read, if the daemon has named this memory twice. The mapping may wait for the cluster, so the
+    /// connection's thread does it.
     fn map_data(&self) {
         if let Ok(Some(target)) = target_if_there(self.mount)
             && let Ok(remote) = target.file(self.info().fh)
@@ -191,11 +194,11 @@ impl AsyncRequest {
         }
     }
 
-    /// Completes the job, of which the daemon's part is done with this result or not begun, and calls the callback. If its daemon is gone, waits for
-    /// the next one if this thread `may_wait`; otherwise returns the job.
+    /// Completes a job and calls the callback. `result` is the result of the daemon's part, or says that this part has not begun. If the job's
+    /// daemon is gone, this waits for the next daemon if this thread `may_wait`; otherwise it returns the job.
     fn complete(mut self, result: Result<i64, CallError>, may_wait: bool) -> Option<AsyncRequest> {
         self.count = result.ok();
-        // Before the callback, which may close the file.
+        // This comes before the callback, which may close the file.
         if result.is_ok() && !self.info().write {
             self.map_data();
         }
@@ -211,7 +214,7 @@ impl AsyncRequest {
             Some(result) => result,
             None => self.run(&target(self.mount)?),
         });
-        // SAFETY: `info` is valid until the callback, which is the caller's function; it is not used afterwards.
+        // SAFETY: `info` is valid until the callback, which is the caller's function. `info` is not used afterwards.
         unsafe {
             (*self.info).result = result.unwrap_or_else(result_of);
             if let Some(callback) = (*self.info).callback {
@@ -235,7 +238,7 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
         }
         job.count = job.read_there()?;
         let mut jobs = target.link.aio.jobs();
-        // The thread may have looked for the last time which jobs the daemon had, and wait for the next daemon.
+        // The thread may have checked the daemon's jobs for the last time, and may be waiting for the next daemon.
         if target.link.is_dead() {
             return Err(CallError::NotStarted);
         }
@@ -257,7 +260,7 @@ unsafe extern "C" fn ceph_ll_nonblocking_readv_writev(cmount: Pointer, io_info: 
     })
 }
 
-/// Starts the connection's thread, with all signals blocked, unless it runs.
+/// Starts the connection's thread, with all signals blocked, unless the thread is running already.
 fn start(link: &Arc<DaemonLink>, jobs: &mut Jobs) -> Result<(), Errno> {
     if jobs.started {
         return Ok(());
@@ -270,7 +273,7 @@ fn start(link: &Arc<DaemonLink>, jobs: &mut Jobs) -> Result<(), Errno> {
     spawned.map(drop).map_err(|_| Errno::AGAIN)
 }
 
-/// The connection's thread: completes jobs until the daemon is gone, and then the remaining ones.
+/// The connection's thread: completes jobs until the daemon is gone, and then completes the remaining jobs.
 fn run(link: &DaemonLink) {
     let mut in_vain = false;
     loop {
@@ -286,7 +289,7 @@ fn run(link: &DaemonLink) {
             (answered, mem::take(&mut jobs.queued), running)
         };
         let idle = answered.is_empty() && queued.is_empty();
-        // All of them before any is made again at the next daemon: that waits until no write is under way at the one that is gone.
+        // All jobs finish before any is repeated at the next daemon: a repetition waits until no write is under way at the daemon that is gone.
         let finish = |(mut job, slot): (AsyncRequest, usize)| {
             let result = job.finish(&link.reclaim(slot));
             (job, result)
@@ -294,7 +297,7 @@ fn run(link: &DaemonLink) {
         let finished: Vec<_> = answered.into_iter().map(finish).collect();
         let queued = queued.into_iter().map(|job| (job.count.ok_or(CallError::NotStarted), job));
         let all = finished.into_iter().chain(queued.map(|(result, job)| (job, result)));
-        // Those that are left are completed after the jobs that the daemon has: it is gone.
+        // The daemon is gone. The remaining jobs are completed after the jobs that the daemon had.
         let left: Vec<_> = all.filter_map(|(job, result)| job.complete(result, !alive)).collect();
         if !left.is_empty() {
             link.aio.jobs().queued.extend(left);

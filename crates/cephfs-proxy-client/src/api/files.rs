@@ -93,7 +93,7 @@ unsafe extern "C" fn ceph_ll_open(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_int {
     guard_int(|| {
-        // First, since the caller learns of no error after that.
+        // The flush comes first, since the caller learns of no error after the close.
         let flushed = flush(cmount, filehandle);
         if flushed.is_err_and(CallError::is_gone) {
             return Err(CallError::NotStarted);
@@ -111,7 +111,7 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
         };
         let closed = match &target {
             Some(target) if target.link.id == gone.link => close(target, gone.remote, flushed.is_ok()),
-            // A file of a daemon that is gone is closed already.
+            // If the daemon is gone, the file is closed already.
             _ if is_parents => Err(Errno::IO.into()),
             _ => Ok(()),
         };
@@ -119,7 +119,7 @@ unsafe extern "C" fn ceph_ll_close(cmount: Pointer, filehandle: Pointer) -> c_in
     })
 }
 
-/// Flushes what was written to a file, if anything was.
+/// Flushes the writes to a file, if there are any.
 fn flush(cmount: Pointer, file: Pointer) -> Result<(), CallError> {
     let is_unconfirmed = {
         let mut tables = fork::tables();
@@ -135,10 +135,10 @@ fn flush(cmount: Pointer, file: Pointer) -> Result<(), CallError> {
     if is_unconfirmed { sync(&target(cmount)?, file, 0).map(drop) } else { Ok(()) }
 }
 
-/// Closes a file. Its writes are flushed, so a daemon that goes away now loses nothing.
+/// Closes a file. Its writes have been flushed, so nothing is lost if the daemon goes away now.
 fn close(target: &RequestTarget, file: Handle, flushed: bool) -> Result<(), CallError> {
     if flushed && target.link.try_give_back(file) {
-        // Closing cannot fail any more, so the daemon is told later, with the next request.
+        // Closing can no longer fail, so the daemon is told later, with the next request.
         return Ok(());
     }
     let closed = target.link.call(&Close { mount: target.mount, file });
@@ -209,11 +209,11 @@ unsafe fn read_piece(
         if !cached.is_only_there {
             return Ok(count);
         }
-        // SAFETY: likewise.
+        // SAFETY: the caller guarantees its memory (see above).
         if let Some(count) = unsafe { data::read(target.local as Pointer, file, offset, length, to) } {
             return Ok(count);
         }
-        // It has changed meanwhile, or is gone already.
+        // The data has changed meanwhile, or the memory is gone.
         memory = 0;
     }
 }
@@ -222,7 +222,7 @@ unsafe fn read_piece(
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket {
     key: LogKey,
-    /// The log that counts it; `None` if the file is not open for writing.
+    /// The number of the log that counts the write; `None` if the file is not open for writing.
     log: Option<u64>,
     appends: bool,
 }
@@ -242,8 +242,8 @@ pub fn begin_write(file: Pointer) -> Result<Ticket, Errno> {
     Ok(Ticket { key, log, appends })
 }
 
-/// Notes that a write ends, to this offset. Returns the number of bytes. If it is not known whether a write was done, it is to be made again; a write
-/// at the end of the file cannot be, and is lost.
+/// Notes that a write ends, at this offset. Returns the number of bytes. If it is not known whether the write was done, it has to be repeated. A
+/// write at the end of the file cannot be repeated, and is lost.
 pub fn end_write(
     ticket: Ticket,
     claim: &SlotClaim<'_>,
@@ -262,7 +262,7 @@ pub fn end_write(
         Err(CallError::Unknown) => Fate::Unknown,
     };
     let mut tables = fork::tables();
-    // If its file was lost meanwhile, there may be another log.
+    // If the file was lost meanwhile, there may be another log.
     if let Some(log) = tables.logs.get_mut(&ticket.key).filter(|log| Some(log.number) == ticket.log) {
         log.end(fate);
     }
@@ -304,7 +304,7 @@ unsafe fn write(
                     return Ok(done);
                 }
             }
-            // The first part would be appended twice.
+            // A repetition would append the first part twice.
             Err(error) if done > 0 && error.is_gone() && ticket.appends => return Err(CallError::Unknown),
             Err(error) if done > 0 && !error.is_gone() => return Ok(done),
             Err(error) => return Err(error),
@@ -337,7 +337,7 @@ unsafe extern "C" fn ceph_ll_write(
     guard_int(|| vectored(&target(cmount)?, filehandle, &[part], off, true))
 }
 
-/// Whether what is written to an open file goes to its end.
+/// Whether writes to an open file go to its end.
 fn appends(file: Pointer) -> bool {
     fork::tables().files.get(file as u64).is_ok_and(|file| file.appends())
 }
@@ -373,7 +373,7 @@ pub fn vectored(
                 }
             }
             Err(error) if done > 0 && !error.is_gone() => break,
-            // The parts before would be appended twice.
+            // A repetition would append the earlier parts twice.
             Err(error) if done > 0 && error.is_gone() && writes && appends(file) => return Err(CallError::Unknown),
             Err(error) => return Err(error),
         }
@@ -403,7 +403,7 @@ pub fn sync(target: &RequestTarget, fh: Pointer, data_only: c_int) -> Result<i64
     Ok(0)
 }
 
-/// Flushes a file by its handle, and all else that was written to its inode.
+/// Flushes a file by its handle, and all other writes to its inode.
 fn sync_at(target: &RequestTarget, fh: Pointer, file: Handle, data_only: c_int) -> Result<(), CallError> {
     let ended = fork::tables().log(fh)?.map(|log| log.ended());
     target.link.call(&Fsync { mount: target.mount, file, data_only })?;
@@ -413,7 +413,8 @@ fn sync_at(target: &RequestTarget, fh: Pointer, file: Handle, data_only: c_int) 
     Ok(())
 }
 
-/// Syncs open files of a mount, as many as have unconfirmed writes. Returns the first error, but that the daemon is gone takes precedence.
+/// Syncs the open files of a mount for which `which` holds and that have unconfirmed writes. Returns the first error, except that an error because
+/// the daemon is gone takes precedence.
 fn sync_those(target: &RequestTarget, which: impl Fn(&FileObject) -> bool) -> Result<(), CallError> {
     let (mount, link) = (target.local, target.link.id);
     let mut first = Ok(());
@@ -425,7 +426,7 @@ fn sync_those(target: &RequestTarget, which: impl Fn(&FileObject) -> bool) -> Re
             let mut tables = fork::tables();
             match tables.log(number as Pointer) {
                 Ok(Some(log)) if log.is_unconfirmed() => tables.files.get(number)?.remote,
-                // Or another thread has closed the file.
+                // Another thread may also have closed the file.
                 _ => continue,
             }
         };
@@ -442,8 +443,8 @@ pub fn sync_all(target: &RequestTarget) -> Result<(), CallError> {
     sync_those(target, |_| true)
 }
 
-/// Flushes what this process has written to an inode, before it changes the inode otherwise: after that, what was written before could not
-/// be written again. Returns where its writes are kept.
+/// Flushes this process's writes to an inode before it changes the inode in another way: after such a change, earlier writes could not be repeated.
+/// Returns the key of the inode's log.
 pub fn flush_before(target: &RequestTarget, inode: Pointer) -> Result<LogKey, CallError> {
     let key = (target.local, origin(inode)?);
     if fork::tables().logs.get(&key).is_some_and(WriteLog::is_unconfirmed) {
@@ -452,7 +453,7 @@ pub fn flush_before(target: &RequestTarget, inode: Pointer) -> Result<LogKey, Ca
     Ok(key)
 }
 
-/// Notes the mark of a change that was no write.
+/// Notes the mark of a change other than a write.
 pub fn changed(key: LogKey, mark: ChangeMark) {
     if let Some(log) = fork::tables().logs.get_mut(&key) {
         log.changed(mark);
@@ -465,11 +466,11 @@ unsafe extern "C" fn ceph_ll_fallocate(cmount: Pointer, fh: Pointer, mode: c_int
         let target = target(cmount)?;
         let (mount, file) = (target.mount, target.file(fh)?);
         let ticket = begin_write(fh)?;
-        // It cannot be made again, so it is flushed at once.
+        // The operation cannot be repeated after a loss of the daemon, so it is flushed at once.
         let claim = target.link.claim()?;
         let result = claim.call(&Fallocate { mount, file, mode, offset, length }, 0);
         let ticket = Ticket { appends: true, ..ticket };
-        // It counts as a write that changes something.
+        // The operation counts as a write that changes something.
         end_write(ticket, &claim, offset, result.map(|_| (1, ChangeMark::default())))?;
         sync_at(&target, fh, file, 0)?;
         Ok(0)

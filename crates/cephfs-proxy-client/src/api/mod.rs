@@ -41,27 +41,27 @@ fn guard_int(body: impl FnMut() -> Result<i64, CallError>) -> c_int {
 /// The caller's text; EINVAL if it is null.
 ///
 /// # Safety
-/// It must be a C string, or null.
+/// `text` must be a C string, or null.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a CStr, Errno> {
-    // SAFETY: the caller guarantees it (see above).
+    // SAFETY: the caller guarantees this (see above).
     unsafe { optional(text) }.ok_or(Errno::INVAL)
 }
 
 /// The caller's text; `None` if it is null.
 ///
 /// # Safety
-/// It must be a C string, or null.
+/// `text` must be a C string, or null.
 unsafe fn optional<'a>(text: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: the caller guarantees it (see above).
+    // SAFETY: the caller guarantees this (see above).
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// The caller's place for a result; EINVAL if it is null.
+/// The caller's memory for a result; EINVAL if the pointer is null.
 ///
 /// # Safety
-/// It must be good for that, or null.
+/// `place` must be valid for the result, or null.
 unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T, Errno> {
-    // SAFETY: the caller guarantees it (see above).
+    // SAFETY: the caller guarantees this (see above).
     unsafe { place.as_mut() }.ok_or(Errno::INVAL)
 }
 
@@ -70,22 +70,22 @@ fn not_null<T>(place: *mut T) -> Result<*mut T, Errno> {
     if place.is_null() { Err(Errno::INVAL) } else { Ok(place) }
 }
 
-/// The result of closing an object: an object of a daemon that goes away meanwhile is closed, too.
+/// The result of closing an object. If the daemon went away meanwhile, the object is closed, too.
 fn closed(error: CallError) -> Result<i64, CallError> {
     if error.is_gone() { Ok(0) } else { Err(error) }
 }
 
-/// Writes a found inode and its attributes to the caller's places.
+/// Writes a found inode and its attributes to the caller's memory.
 ///
 /// # Safety
-/// Both places must be good for that.
+/// Both pointers must be valid for the results.
 unsafe fn give(
     target: &RequestTarget,
     found: &FoundInode,
     out: *mut Pointer,
     statx: *mut Statx,
 ) -> Result<i64, CallError> {
-    // SAFETY: the caller guarantees it (see above).
+    // SAFETY: the caller guarantees this (see above).
     unsafe {
         *statx = found.statx;
         *out = target.hand_out(found.inode, Origin::from(&found.statx));

@@ -32,7 +32,7 @@ unsafe extern "C" fn ceph_version(major: *mut c_int, minor: *mut c_int, patch: *
         let version = reconnect::link(LOBBY).map(|link| (link.version, link.version_text.clone()));
         let (numbers, version) = version.unwrap_or_default();
         for (place, number) in [major, minor, patch].into_iter().zip(numbers) {
-            // SAFETY: places for numbers, or null.
+            // SAFETY: the pointers are valid for a number, or null.
             if let Some(place) = unsafe { place.as_mut() } {
                 *place = number;
             }
@@ -139,7 +139,7 @@ unsafe extern "C" fn ceph_mount(cmount: Pointer, root: *const c_char) -> c_int {
 unsafe extern "C" fn ceph_unmount(cmount: Pointer) -> c_int {
     guard_int(|| {
         let mut synced = Ok(());
-        // A daemon that is gone has nothing mounted. The next one gets what is kept.
+        // A daemon that is gone has no mounts. The next daemon receives the kept writes.
         let unconfirmed = fork::tables().has_unconfirmed(cmount as u64);
         let target = match if unconfirmed { target(cmount).map(Some) } else { Ok(None) } {
             Err(error) if error.is_gone() => return Err(CallError::NotStarted),
@@ -172,7 +172,7 @@ unsafe extern "C" fn ceph_release(cmount: Pointer) -> c_int {
         if let Some(target) = target_if_there(cmount)? {
             target.link.call(&wire::Release { mount: target.mount })?;
         }
-        // Its connection is given up if nobody else uses it.
+        // The connection is closed if nobody else uses it.
         let mut tables = fork::tables();
         tables.mounts.remove(cmount as u64)?;
         tables.give_up_links();
@@ -184,7 +184,7 @@ unsafe extern "C" fn ceph_release(cmount: Pointer) -> c_int {
 unsafe extern "C" fn ceph_getcwd(cmount: Pointer) -> *const c_char {
     let mut here = ptr::null();
     guard_int(|| {
-        // The pointer is valid until the next ceph_chdir, as libcephfs's.
+        // Like libcephfs's pointer, this one is valid until the next ceph_chdir.
         here = fork::tables().mounts.get(cmount as u64)?.directory.as_ptr();
         Ok(0)
     });

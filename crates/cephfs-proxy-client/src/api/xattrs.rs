@@ -15,10 +15,10 @@ use crate::{
     tables::Pointer,
 };
 
-/// Copies a value, from a copy or from the daemon (by `ask`), to the caller's buffer. Returns its length.
+/// Copies a value to the caller's buffer, from the cache or from the daemon (by `ask`). Returns the value's length.
 ///
 /// # Safety
-/// `to` must be good for that many bytes.
+/// `to` must be valid for `size` bytes.
 unsafe fn known_or<'l>(
     target: &RequestTarget,
     inode: Pointer,

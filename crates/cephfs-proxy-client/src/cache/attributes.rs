@@ -9,7 +9,7 @@ use crate::{
     tables::{Pointer, Tables},
 };
 
-/// Attributes, and which of them were requested.
+/// Attributes, and the mask of the requested ones.
 pub struct CachedAttributes {
     want: u32,
     statx: Statx,
@@ -27,14 +27,13 @@ impl CachedAttributes {
         CachedAnswer::new(link, CachedAttributes { want: want | statx.mask, statx }, stamp, asked)
     }
 
-    /// The attributes, if they include all that is wanted.
+    /// The attributes, if they include all wanted ones.
     pub fn cover(&self, want: u32) -> Option<Statx> {
         (want & !self.want == 0).then_some(self.statx)
     }
 }
 
-/// An inode's attributes from a copy. `None` if there is no valid copy, or an argument is invalid: then the daemon is
-/// asked.
+/// An inode's attributes from a copy. `None` if there is no valid copy, or an argument is invalid: then the daemon must be asked.
 pub fn attributes(mount: Pointer, inode: Pointer, want: u32, flags: u32, perms: Pointer) -> Option<Statx> {
     let mut tables = fork::tables();
     let Tables { mounts, inodes, perms: identities, .. } = &mut *tables;

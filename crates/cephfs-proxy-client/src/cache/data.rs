@@ -19,23 +19,23 @@ use crate::{
 /// The most packets that can wait on the socket.
 const MOST_PACKETS: usize = 16;
 
-/// What an open file has of its data.
+/// What is known of an open file's data in the daemon's memory.
 #[derive(Default)]
 pub enum FileData {
     /// Nothing.
     #[default]
     Unknown,
-    /// The daemon has said that it has memory for the file. That is mapped when the daemon says so again: most files are read once after
-    /// they were opened.
+    /// The daemon has said once that it has memory for the file. The memory is mapped when the daemon says so again, since most files are read only
+    /// once after they were opened.
     Told,
-    /// It has said so again, in an answer that was requested at that time, at that connection.
+    /// The daemon has said so again, in an answer on connection `link`, requested at the time `asked`.
     Wanted { data: CachedData, asked: u64, link: u64 },
-    /// The memory.
+    /// The memory is mapped.
     Mapped(MappedData),
 }
 
 impl FileData {
-    /// Drops what is of this connection, which is gone: the memory stays as long as somebody maps it.
+    /// Drops what belongs to this connection, which is gone. Otherwise the memory would exist as long as somebody maps it.
     pub fn forget(&mut self, link: u64) {
         if matches!(self, FileData::Mapped(mapped) if mapped.link == link) {
             *self = FileData::Unknown;
@@ -53,10 +53,10 @@ impl FileData {
 /// The daemon's memory with a file's data.
 pub struct MappedData {
     pages: Arc<DataPages>,
-    /// The number of the memory, at one connection.
+    /// The number of the memory on its connection.
     memory: u64,
     link: u64,
-    /// The version of valid chunks.
+    /// The version that valid chunks have.
     version: Option<CachedAnswer<u64>>,
 }
 
@@ -66,8 +66,8 @@ impl MappedData {
     }
 }
 
-/// Reads at most DATA_SIZE bytes from the daemon's memory. `None` if not all of them are there, or an argument is invalid: then the daemon is
-/// asked.
+/// Reads at most DATA_SIZE bytes from the daemon's memory. `None` if some of the bytes are absent, or an argument is invalid: then the daemon must
+/// be asked.
 ///
 /// # Safety
 /// `to` must be good for `length` bytes.
@@ -82,7 +82,7 @@ pub unsafe fn read(mount: Pointer, file: Pointer, offset: i64, length: usize, to
         if length > DATA_SIZE || to.is_null() || file.mount != mount as u64 || link.is_dead() || file.lost {
             return None;
         }
-        // The read is what the file is at this moment: chunks of this version do not change afterwards.
+        // The read returns the file's state at this moment: chunks of this version do not change afterwards.
         let version = *data.version.as_ref()?.get(link)?;
         (data.pages.clone(), version)
     };
@@ -90,14 +90,14 @@ pub unsafe fn read(mount: Pointer, file: Pointer, offset: i64, length: usize, to
     unsafe { pages.read(version, offset, length, to) }
 }
 
-/// The number of the memory that is mapped for a file; 0: none.
+/// The number of the memory that is mapped for a file; 0: no memory is mapped.
 pub fn mapped(file: Pointer, link: &DaemonLink) -> u64 {
     let mut tables = fork::tables();
     let data = tables.files.get(file as u64).ok().and_then(|file| file.data.mapped());
     data.filter(|data| data.link == link.id).map_or(0, |data| data.memory)
 }
 
-/// Notes where data of a file is that was requested at the time `asked`.
+/// Notes where a file's data is in memory, from an answer that was requested at the time `asked`.
 pub fn note(link: &DaemonLink, file: Pointer, data: CachedData, asked: u64) {
     if data.memory == 0 || data.stamp.life == 0 {
         return;
@@ -113,7 +113,7 @@ pub fn note(link: &DaemonLink, file: Pointer, data: CachedData, asked: u64) {
     }
 }
 
-/// Maps the memory of a file if the daemon has named it twice. The caller has no slot.
+/// Maps the memory of a file if the daemon has named this memory twice. The caller must hold no slot.
 pub fn map_wanted(target: &RequestTarget, file: Pointer, remote: Handle) {
     let link = &target.link;
     let (data, asked) = match fork::tables().files.get(file as u64).map(|found| &found.data) {
@@ -126,22 +126,22 @@ pub fn map_wanted(target: &RequestTarget, file: Pointer, remote: Handle) {
             let version = same.and_then(|stamp| CachedAnswer::new(link, stamp.first.1, stamp, asked));
             FileData::Mapped(MappedData { pages: Arc::new(pages), memory, link: link.id, version })
         }
-        // The daemon is to name it twice again.
+        // After a failure, the daemon has to name the memory twice again.
         Err(_) => FileData::Unknown,
     };
     let before = fork::tables().files.get(file as u64).map(|found| mem::replace(&mut found.data, mapped));
-    // Outside the lock.
+    // The old value is dropped outside the lock.
     drop(before);
 }
 
 /// Requests a file's memory, and maps it.
 fn map(target: &RequestTarget, file: Handle) -> Result<(u64, DataPages), CallError> {
-    // One at a time, since the packet is that of the last request.
+    // One request at a time, so that the packet belongs to the last request.
     let _alone = target.link.packets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let answer = target.link.call(&MapData { mount: target.mount, file })?;
     for _ in 0..MOST_PACKETS {
         let (number, fd) = target.link.packet()?;
-        // Others are of requests whose answer this process did not understand.
+        // Packets with other numbers belong to earlier requests whose answers this process could not decode.
         if number == answer.memory {
             return Ok((number, DataPages::map(fd.as_fd(), answer.chunks as usize)?));
         }

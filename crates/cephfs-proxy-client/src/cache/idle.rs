@@ -1,5 +1,4 @@
-//! Idle inodes: the caller has released them, but they are kept for a while with their copies, in case they are needed
-//! again.
+//! Idle inodes: the caller has released them, but the library keeps them and their copies for a while, in case the caller needs them again.
 
 use std::collections::VecDeque;
 
@@ -25,8 +24,7 @@ impl Idle {
 }
 
 impl Tables {
-    /// Makes an inode idle after the caller's last release. Returns false if it has no copies worth keeping, or cannot
-    /// be kept.
+    /// Makes an inode idle after the caller's last release. Returns false if the inode has no copies worth keeping, or cannot be kept.
     pub fn retire(&mut self, number: u64) -> bool {
         let Ok(inode) = self.inodes.get(number) else { return false };
         let (at, remote, owed) = (inode.link, inode.remote, inode.owed);
@@ -40,8 +38,8 @@ impl Tables {
         true
     }
 
-    /// The number of an inode that the daemon has looked up in advance. If the caller does not have it, it counts as
-    /// just become idle. Call [`Tables::trim`] after the last of them.
+    /// The number of an inode that the daemon has looked up in advance. If the caller does not hold the inode, the inode becomes idle now. Call
+    /// [`Tables::trim`] after the last of these inodes.
     pub fn found(&mut self, (mount, link, remote): (u64, u64, Handle), origin: Origin) -> u64 {
         let known = self.known.get(&(mount, link, remote)).copied();
         let number = known.unwrap_or_else(|| {
@@ -67,8 +65,8 @@ impl Tables {
         }
     }
 
-    /// Drops the inodes that have been idle longest, if there are too many. Call it only after an answer is processed
-    /// as a whole, or it would drop inodes that the answer has just brought.
+    /// Drops the inodes that have been idle longest, if there are too many. Call this only after an answer is processed completely. Otherwise it
+    /// would drop inodes that the same answer has just brought.
     pub fn trim(&mut self) {
         while self.idle.queue.len() > MOST {
             let Some((oldest, count)) = self.idle.queue.pop_front() else { return };
@@ -80,7 +78,7 @@ impl Tables {
             } else if inode.held == 0
                 && let Ok(gone) = self.forget(oldest)
             {
-                // Without room for the release, the daemon drops the inode after its own time.
+                // If there is no room for the release, the daemon drops the inode after the daemon's own time limit.
                 if let Some(link) = self.live(gone.link) {
                     link.release(gone.remote, 0);
                 }
@@ -88,7 +86,7 @@ impl Tables {
         }
     }
 
-    /// Removes an inode and all that is known of it.
+    /// Removes an inode and everything that is known of it.
     pub fn forget(&mut self, number: u64) -> Result<Inode, Errno> {
         let gone = self.inodes.remove(number)?;
         self.known.remove(&(gone.mount, gone.link, gone.remote));
@@ -110,7 +108,7 @@ mod tests {
         let mut tables = Tables::default();
         let numbers: Vec<u64> = (0..MOST as u64).map(|remote| find(&mut tables, remote)).collect();
         tables.trim();
-        // Ten that are new, then the ten that have been there for longest.
+        // The ten new inodes, then the ten oldest ones.
         let new: Vec<u64> = (0..10).map(|remote| find(&mut tables, MOST as u64 + remote)).collect();
         let old: Vec<u64> = (0..10).map(|remote| find(&mut tables, remote)).collect();
         assert_eq!(old, numbers[..10]);

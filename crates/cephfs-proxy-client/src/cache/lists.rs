@@ -26,13 +26,13 @@ pub struct EntryBatch {
     pub end: bool,
     /// The next request begins at the first entry again.
     pub rewind: bool,
-    /// The position of the next entry by the last one; 0: the beginning.
+    /// The position of the next entry, according to the last entry; 0: the beginning.
     pub position: i64,
     /// The entry to which `ceph_readdir` returned a pointer.
     pub current: Option<Box<libc::dirent>>,
     /// The number of the directory's inode.
     inode: u64,
-    /// All entries so far, as long as the list may be cached.
+    /// All entries so far, while the list may still be cached.
     whole: Option<Whole>,
 }
 
@@ -58,8 +58,7 @@ impl EntryBatch {
         EntryBatch { bytes, end: true, ..EntryBatch::default() }
     }
 
-    /// Takes the entries that the daemon has sent. If the list is complete, and its stamp has not changed, it is
-    /// cached.
+    /// Takes the entries that the daemon has sent. If the list is now complete and its stamp has not changed, the list is cached.
     pub fn fill(&mut self, target: &RequestTarget, bytes: Vec<u8>, entries: Entries) {
         if let Some(mut whole) = self.whole.take() {
             let same = whole.link == target.link.id
@@ -102,7 +101,7 @@ impl EntryBatch {
 }
 
 impl RequestTarget {
-    /// A directory's list from a copy; `None` without a valid one.
+    /// A directory's list from a copy; `None` if there is no valid copy.
     pub fn list(&self, inode: Pointer, perms: Handle) -> Option<Arc<Vec<u8>>> {
         let mut tables = fork::tables();
         let inode = tables.inode(inode as u64).ok().filter(|inode| inode.is_at(self.local, &self.link))?;

@@ -1,5 +1,5 @@
-//! Look-ups of many names at once. A caller that has read a directory's list and looks up several of its names in order
-//! will probably go on, so further names are requested together.
+//! Look-ups of many names at once. If a caller has read a directory's list and looks up several of its names in order, it will probably continue.
+//! So further names are requested together.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::{fork, link::CallError, session::RequestTarget, tables::Origin};
 
 /// The most names of one request.
 const MANY: usize = 128;
-/// How many names of a list must be requested one by one before.
+/// How many names of a list must be requested one by one before many are requested at once.
 const SIGNS: u32 = 2;
-/// The most extended attributes of each name: those that were requested last.
+/// The most extended attributes of each name: the ones requested last.
 const MOST_XATTRS: usize = 4;
 
 /// A directory's list when it was last read, and how many of its names have been requested since.
@@ -29,7 +29,7 @@ impl Hint {
     }
 }
 
-/// The names of a list from `name` on; none if the list does not have it.
+/// The names of a list, starting at `name`; empty if the list does not contain `name`.
 fn names_from(list: &[u8], name: &[u8]) -> Vec<Vec<u8>> {
     let (mut at, mut names) = (0, Vec::<Vec<u8>>::new());
     while names.len() < MANY
@@ -57,7 +57,7 @@ impl RequestTarget {
         }
     }
 
-    /// Requests many names, if that is likely to help. Returns whether they have arrived.
+    /// Requests many names if this is likely to save requests. Returns whether the names have arrived.
     pub fn bring_many(&self, question: &Question<'_>) -> bool {
         self.link.keeps_names && self.ask_many(question).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Cached names in directories: their inodes, or that they do not exist.
+//! Cached names in directories: the name's inode, or that the name does not exist.
 
 use std::{collections::HashMap, ffi::CString};
 
@@ -91,7 +91,7 @@ impl RequestTarget {
         Ok((inode, found.statx))
     }
 
-    /// Finds a name's inode from copies; `None` without valid ones.
+    /// Finds a name's inode from copies; `None` if there are no valid copies.
     fn look_up(&self, question: &Question<'_>) -> Option<Result<(Pointer, Statx), Errno>> {
         let &Question { parent, name, perms, want, flags, .. } = question;
         if flags & !HARMLESS != 0 {
@@ -104,7 +104,7 @@ impl RequestTarget {
         };
         let inode = tables.inodes.get(number).ok().filter(|inode| inode.is_at(self.local, &self.link))?;
         let statx = inode.attributes.as_ref()?.get(&self.link)?.cover(want)?;
-        // An idle inode becomes the caller's again, so the daemon must not treat it as idle.
+        // The caller holds the idle inode again, so the daemon must not treat it as idle.
         if inode.held == 0 && !inode.pinned {
             if !self.link.retake(inode.remote) {
                 return None;
@@ -150,7 +150,7 @@ impl RequestTarget {
     }
 }
 
-/// Replaces a copy, if there is a new one.
+/// Replaces a copy if there is a newer one.
 fn keep<T>(place: &mut Option<CachedAnswer<T>>, new: Option<CachedAnswer<T>>) {
     if new.is_some() {
         *place = new;

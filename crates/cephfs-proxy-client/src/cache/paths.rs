@@ -30,7 +30,7 @@ impl RequestTarget {
             let (inode, statx) = match found {
                 Ok(found) => found,
                 Err(CallError::Errno(Errno::NOENT)) => return Some(Err(Errno::NOENT)),
-                // libcephfs decides on the errno, and follows symbolic links.
+                // The daemon walks the path: libcephfs then decides on the errno, and follows symbolic links.
                 Err(_) => return None,
             };
             let kind = u32::from(statx.mode) & libc::S_IFMT;
@@ -46,7 +46,7 @@ impl RequestTarget {
         None
     }
 
-    /// The names of a path from the root; `None` if the path alone does not show them.
+    /// The names of a path from the root; `None` if they do not follow from the path alone.
     fn names(&self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
         let mut whole = Vec::new();
         if !path.starts_with(b"/") {

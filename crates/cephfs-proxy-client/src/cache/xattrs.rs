@@ -1,4 +1,4 @@
-//! Cached extended attributes of inodes, including that an attribute does not exist.
+//! Cached extended attributes of inodes. The absence of an attribute is cached, too.
 
 use cephfs_proxy::wire::{Errno, Handle, Validity};
 
@@ -22,7 +22,7 @@ pub struct CachedXattr {
 pub struct Xattrs(Vec<CachedAnswer<CachedXattr>>);
 
 impl RequestTarget {
-    /// An extended attribute from a copy; the empty name is the list of names. `None` without a valid copy.
+    /// An extended attribute from a copy; the empty name is the list of names. `None` if there is no valid copy.
     pub fn xattr(&self, inode: Pointer, name: &[u8], perms: Handle) -> Option<Result<Box<[u8]>, Errno>> {
         let mut tables = fork::tables();
         let inode = tables.inode(inode as u64).ok().filter(|inode| inode.is_at(self.local, &self.link))?;
@@ -39,7 +39,7 @@ impl RequestTarget {
         stamp: Validity,
         asked: u64,
     ) {
-        // libcephfs computes attributes whose names begin with this at each request, so they are not cached.
+        // libcephfs computes attributes whose names begin with `ceph.` at each request, so they are not cached.
         if name.starts_with(b"ceph.") || said.is_ok_and(|value| value.len() > LARGEST) {
             return;
         }

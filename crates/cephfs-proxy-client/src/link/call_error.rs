@@ -1,14 +1,14 @@
-//! What a request ends with if it has no result.
+//! The reasons why a request has no result.
 
 use cephfs_proxy::wire::Errno;
 
 /// Why a request has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallError {
-    /// It failed: callers get this errno.
+    /// The request failed: callers get this errno.
     Errno(Errno),
-    /// The daemon is gone and has not begun the request, or beginning it twice does no harm: it can be made at another daemon. Callers never see
-    /// this: see `reconnect::again`.
+    /// The daemon is gone. Either it has not begun the request, or a repetition does no harm: so the request can be made at another daemon. Callers
+    /// never see this error: see `reconnect::again`.
     NotStarted,
     /// The daemon is gone, and it is not known whether it has served the request. Callers get EIO.
     Unknown,

@@ -14,11 +14,11 @@ use super::{CHECK_INTERVAL, CallError, DaemonLink, FIRST_CHECK, seen};
 pub struct SlotClaim<'l> {
     pub(super) link: &'l DaemonLink,
     pub(super) slot: usize,
-    /// A request is submitted and its answer not taken yet.
+    /// Whether a request is submitted whose answer was not taken yet.
     pub(super) pending: Cell<bool>,
-    /// No wakeup was sent for the request, since a worker polls.
+    /// Whether no wakeup was sent for the request, since a worker polls.
     pub(super) relies: Cell<bool>,
-    /// The request may be repeated if the daemon goes away meanwhile, even if it has begun it.
+    /// Whether the request may be repeated if the daemon goes away, even if that daemon has begun the request.
     pub(super) repeatable: Cell<bool>,
 }
 
@@ -70,9 +70,10 @@ impl SlotClaim<'_> {
         unsafe { ptr::copy_nonoverlapping(self.link.mapping.data(self.slot).add(at), to, length.min(DATA_SIZE - at)) };
     }
 
-    /// The data that was sent, of a request that is answered.
+    /// The data that was sent with a request that is now answered.
     pub fn sent(&self, length: usize) -> &[u8] {
-        // SAFETY: the slot's data is that long. Nobody changes it before the next request: the daemon only reads what is sent with a write.
+        // SAFETY: the slot's data has that length. Nobody changes the data before the next request: the daemon only reads the data sent with a
+        // write.
         unsafe { std::slice::from_raw_parts(self.link.mapping.data(self.slot), length.min(DATA_SIZE)) }
     }
 
@@ -95,7 +96,7 @@ impl SlotClaim<'_> {
         self.finish::<O>()
     }
 
-    /// Allows that the submitted request be repeated, although its operation is not repeatable in general.
+    /// Allows the submitted request to be repeated, although its operation is not repeatable in general.
     pub fn harmless(&self) {
         self.repeatable.set(true);
     }
@@ -147,14 +148,14 @@ impl SlotClaim<'_> {
         Ok(())
     }
 
-    /// Sends a wakeup if none was sent and no worker has taken the request. Call it when polling for the answer ends.
+    /// Sends a wakeup if none was sent and no worker has taken the request. Call this when polling for the answer ends.
     pub fn insist(&self) {
         if self.relies.replace(false) {
             self.link.insist([self.slot]);
         }
     }
 
-    /// The error after the daemon went away.
+    /// The error after the daemon has gone away.
     fn fate(&self) -> CallError {
         let untouched = self.link.mapping.control().submitted.0.load(Ordering::SeqCst) & (1 << self.slot) != 0;
         if untouched || self.repeatable.get() { CallError::NotStarted } else { CallError::Unknown }
@@ -181,7 +182,7 @@ impl SlotClaim<'_> {
                     return Ok(());
                 }
             }
-            // If the daemon has hung up, its answer may still be there, so the state is read once more.
+            // If the daemon has hung up, it may have answered before that, so the state is read once more.
             if state.load(Ordering::SeqCst) == layout::AWAITED && sys::hung_up(self.link.socket.as_fd()) {
                 self.link.dead.store(true, Ordering::SeqCst);
             }
@@ -192,7 +193,7 @@ impl SlotClaim<'_> {
 
 impl Drop for SlotClaim<'_> {
     fn drop(&mut self) {
-        // As long as the daemon lives, it may still write into the slot. If it is gone, the slot is not reused.
+        // While the daemon lives, it may still write into the slot. If the daemon is gone, the slot is not reused.
         if self.pending.get() && self.wait().is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A connection with the daemon. Requests go through shared memory; the socket only shows when the other side is gone.
+//! A connection with the daemon. Requests use shared memory; the socket only shows when the other side is gone.
 
 mod call_error;
 mod claim;
@@ -37,7 +37,7 @@ use crate::{api::Aio, fork};
 pub use call_error::CallError;
 pub use claim::SlotClaim;
 
-/// The daemon's socket, unless this environment variable has another path; Ceph's own proxy uses the same names.
+/// The path of the daemon's socket, unless this environment variable has another path. Ceph's own proxy uses the same names.
 const SOCKET: &str = "/run/libcephfsd.sock";
 const SOCKET_VARIABLE: &str = "LIBCEPHFSD_SOCKET";
 /// How often a waiting thread checks that the daemon lives, and the time until its first check.
@@ -48,7 +48,7 @@ const FIRST_CHECK: Duration = Duration::from_millis(20);
 pub struct DaemonLink {
     /// The connection's number among all of this process and its parents; 0 until the connection is in the tables.
     pub id: u64,
-    /// The place to which it leads.
+    /// The place to which the connection leads.
     pub place: u64,
     socket: ManuallyDrop<OwnedFd>,
     wakeup: ManuallyDrop<OwnedFd>,
@@ -69,11 +69,11 @@ pub struct DaemonLink {
     pub packets: Mutex<()>,
     /// The asynchronous requests.
     pub aio: Aio,
-    /// The connection is the parent's.
+    /// Whether the connection belongs to the parent process.
     abandoned: AtomicBool,
     /// Whether names may be cached.
     pub keeps_names: bool,
-    /// The last flush of the daemon's that was looked at.
+    /// The number of the last flush by the daemon that this process has taken into account.
     pub seen_flush: AtomicU64,
     /// The version of the daemon's libcephfs.
     pub version: [i32; 3],
@@ -187,7 +187,7 @@ impl DaemonLink {
         }
     }
 
-    /// Claims a slot if one is free. A thread that has a slot must use this, and not wait for another.
+    /// Claims a slot if one is free. A thread that already holds a slot must use this function, and must not wait for another slot.
     pub fn try_claim(&self) -> Option<SlotClaim<'_>> {
         loop {
             let free = self.free.load(Ordering::Relaxed);
@@ -261,7 +261,7 @@ impl DaemonLink {
         calls
     }
 
-    /// Sends a wakeup if any of these slots has not been taken: the worker that polls may still serve a long request.
+    /// Sends a wakeup if any of these slots has not been taken: the worker that polls may still be serving a long request.
     pub fn insist(&self, slots: impl IntoIterator<Item = usize>) {
         let submitted = self.mapping.control().submitted.0.load(Ordering::SeqCst);
         if slots.into_iter().any(|slot| submitted & 1 << slot != 0) {
@@ -274,7 +274,7 @@ impl DaemonLink {
         self.mapping.slot(slot).state.load(Ordering::Acquire) == layout::ANSWERED
     }
 
-    /// Claims a slot again that was left to the daemon. Its request must not be repeated.
+    /// Claims again a slot that was left to the daemon. The slot's request must not be repeated.
     pub fn reclaim(&self, slot: usize) -> SlotClaim<'_> {
         self.claimed(slot, true)
     }
@@ -289,9 +289,8 @@ impl DaemonLink {
         }
     }
 
-    /// Releases `count` references to an inode, without waiting: the daemon takes the release with the next request, or
-    /// a little later. Returns false if there is no room. Call it under the tables' lock, as it admits one caller at a
-    /// time.
+    /// Releases `count` references to an inode, without waiting: the daemon takes the release with the next request, or a little later. Returns
+    /// false if there is no room. Call this under the tables' lock, since only one caller at a time may use the ring.
     pub fn release(&self, inode: Handle, count: u64) -> bool {
         let control = self.mapping.control();
         let tail = control.release_tail.0.load(Ordering::Relaxed);
@@ -313,12 +312,12 @@ impl DaemonLink {
                 return Ok(());
             }
             drop(alone);
-            // The daemon takes releases with any request.
+            // The daemon takes releases with every request.
             self.call(&wire::Nop {})?;
         }
     }
 
-    /// Whether there is no room for a release until the daemon takes the waiting ones.
+    /// Whether there is no room for a release until the daemon takes the waiting releases.
     pub fn is_full(&self) -> bool {
         let control = self.mapping.control();
         let waiting =

@@ -1,4 +1,4 @@
-//! Tracing of requests by static probes. Without a tracer, a request costs two loads of words that are not written.
+//! Tracing of requests by static probes. Without a tracer, a request only costs loads of two words that nobody writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! Connects to the daemon, as root if possible. smbd runs as the user whom it serves when it has to find a new daemon.
-//! The daemon would refuse that user, or permit no other identity.
+//! Connects to the daemon, as root if possible. When smbd has to find a new daemon, smbd runs as the user whom it serves. The daemon would refuse
+//! this user, or permit only this user's identity.
 
 use std::{os::fd::OwnedFd, path::Path, process, time::Duration};
 
@@ -14,20 +14,20 @@ use rustix::{
     thread::set_thread_res_uid,
 };
 
-/// Connects a socket to the daemon. Its further calls wait at most for `limit`, which is not zero.
+/// Connects a socket to the daemon. Later calls on the socket wait at most for `limit`, which is not zero.
 pub fn open(path: &Path, limit: Duration) -> Result<OwnedFd, Errno> {
     let address = sys::unix_address(path)?;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     for direction in [Timeout::Send, Timeout::Recv] {
         set_socket_timeout(&socket, direction, Some(limit))?;
     }
-    // The kernel records the peer's credentials at connect(2), for good: unix(7), SO_PEERCRED.
+    // The kernel records the peer's credentials permanently at connect(2): unix(7), SO_PEERCRED.
     let _root = RootPrivileges::begin();
     rustix::net::connect(&socket, &address)?;
     Ok(socket)
 }
 
-/// Makes this thread root, if permitted, until it is dropped.
+/// Makes this thread root, if permitted, until this value is dropped.
 struct RootPrivileges {
     /// The effective user to restore.
     user: Option<Uid>,
@@ -45,15 +45,14 @@ impl RootPrivileges {
 
 impl Drop for RootPrivileges {
     fn drop(&mut self) {
-        // A user's request must never continue as root. smbd also ends if it cannot change its user.
+        // A user's request must never continue as root. smbd also aborts if it cannot change its user.
         if self.user.is_some_and(|user| !turn_into(user)) {
             process::abort();
         }
     }
 }
 
-/// Sets the effective user of this thread only. The C library's function would change all threads, which may have other
-/// users.
+/// Sets the effective user of this thread only. The C library's function would change all threads, which may run as other users.
 fn turn_into(user: Uid) -> bool {
     set_thread_res_uid(None, user, None).is_ok()
 }
@@ -97,7 +96,7 @@ mod tests {
         let path = folder.join("socket");
         let listener = listen(&path);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        // As Samba does it, and likewise without the real one; then for good.
+        // Root is the saved user only, then the real and the saved user, then neither.
         for (become_it, connects) in [([NOBODY, NOBODY, 0], true), ([0, NOBODY, 0], true), ([NOBODY; 3], false)] {
             let (path, folder) = (path.clone(), folder.clone());
             let thread = thread::spawn(move || {

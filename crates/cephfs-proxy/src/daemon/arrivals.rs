@@ -1,5 +1,5 @@
-//! Where clients arrive: the front reads each one's hello, and hands it over to the process of the place where it wants to
-//! go. A client that may not connect gets the reason of the refusal.
+//! The arrival of clients: the front reads each client's hello, and hands the client over to the process of the place that the hello names. A
+//! client that may not connect gets the reason of the refusal.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ use crate::{
 /// How long a client may take to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The clients that have not said where they want to go.
+/// The clients that have not sent their hello yet.
 pub struct Arrivals {
     figures: Arc<ProxyCounters>,
     watch: Arc<Watch>,
@@ -39,7 +39,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Without clients. `users`: those that may connect, besides root.
+    /// An instance without clients. `users`: the users that may connect, besides root.
     pub fn new(figures: Arc<ProxyCounters>, watch: Arc<Watch>, limits: Limits, users: Vec<u32>) -> Arrivals {
         Arrivals { figures, watch, limits, users, arrived: HashMap::new(), next: 1 }
     }
@@ -55,7 +55,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Handles a client whose socket is readable: it has sent its hello, or is gone.
+    /// Handles a client whose socket is readable: the client has sent its hello, or is gone.
     pub fn see(&mut self, id: u64, places: &mut MountProcesses) {
         let Some((socket, _)) = self.arrived.remove(&id) else { return };
         self.watch.remove(&socket);
@@ -74,7 +74,7 @@ impl Arrivals {
         }
     }
 
-    /// The place where a client wants to go.
+    /// The place that a client's hello names.
     fn place(&self, packet: &[u8]) -> Result<u64, Refusal> {
         match hello::spoken(packet) {
             Ok((MAGIC, VERSION)) => wire::decode::<Hello>(packet)
@@ -88,7 +88,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether the client may connect: its user.
+    /// Checks that the client may connect. Returns its user.
     fn admit(&self, socket: &OwnedFd, places: &MountProcesses) -> Result<u32, Refusal> {
         let peer = ClientCredentials::of(socket).map_err(|error| self.lacking(&error))?;
         if peer.uid != 0 && !self.users.contains(&peer.uid) {
@@ -117,7 +117,7 @@ impl Arrivals {
     }
 }
 
-/// Why a client is refused: for the client, and for the figures.
+/// Why a client is refused: the errno for the client, and the reason for the figures.
 pub type Refusal = (Errno, RefusalReason);
 
 /// Answers a client's hello.

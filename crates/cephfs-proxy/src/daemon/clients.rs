@@ -28,10 +28,10 @@ use crate::{
     },
 };
 
-/// Bytes, which the kernel doubles: room for the welcome.
+/// Bytes of the send buffer, which the kernel doubles: there is room for the welcome.
 const SEND_BUFFER: usize = 4096;
 
-/// All clients, from the front to their end.
+/// The clients, from their arrival from the front to their end.
 pub struct Clients {
     shared: Arc<DaemonState>,
     pool: Arc<Pool>,
@@ -42,7 +42,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Without clients.
+    /// An instance without clients.
     pub fn new(shared: Arc<DaemonState>, pool: Arc<Pool>, watch: Arc<Watch>, slot: usize) -> Clients {
         Clients { shared, pool, watch, slot, by_id: HashMap::new() }
     }
@@ -51,12 +51,12 @@ impl Clients {
         self.shared.figures.process(self.slot)
     }
 
-    /// Whether there are any.
+    /// Whether there are any clients.
     pub fn any(&self) -> bool {
         !self.by_id.is_empty()
     }
 
-    /// Lets in a client that the front has handed over, or tells it why not.
+    /// Admits a client that the front has handed over, or tells the client why it is refused.
     pub fn enter(&mut self, id: u64, socket: OwnedFd) {
         match self.welcome(id, &socket) {
             Ok(connection) => {
@@ -72,7 +72,7 @@ impl Clients {
         }
     }
 
-    /// Counts a client that the front has handed over and that is not here, or no longer.
+    /// Counts a client that the front has handed over and that was refused, or has left.
     pub fn gone(&self) {
         self.figures().left.fetch_add(1, Ordering::Relaxed);
     }
@@ -82,7 +82,7 @@ impl Clients {
         let peer = ClientCredentials::of(socket).map_err(failed)?;
         let (memory, mapping) = SharedMapping::create()?;
         let wakeup = sys::eventfd()?;
-        // For the packets of `MapData`: some that a client does not take, and no more.
+        // This buffer holds the packets of `MapData` that a client does not receive: a few packets, and no more.
         let _ = set_socket_send_buffer_size(socket, SEND_BUFFER);
         let own = socket.try_clone().map_err(failed)?;
         let connection = Arc::new(ClientConnection::new(id, peer, own, mapping, wakeup));
@@ -108,8 +108,7 @@ impl Clients {
         Ok(connection)
     }
 
-    /// Handles a client whose socket is readable. It sends nothing after its hello: it is gone, or it violates the
-    /// protocol.
+    /// Handles a client whose socket is readable. A client sends nothing after its hello: so the client is gone, or violates the protocol.
     pub fn see(&mut self, id: u64) {
         if let Some(connection) = self.by_id.remove(&id) {
             self.leave(connection);
@@ -124,7 +123,7 @@ impl Clients {
         self.pool.remove(connection);
     }
 
-    /// Has workers take releases, and tells the figures.
+    /// Has workers take the clients' releases, and updates the figures.
     pub fn tick(&mut self) {
         let mut handles = 0;
         for connection in self.by_id.values() {
@@ -149,7 +148,7 @@ impl Clients {
         }
     }
 
-    /// Disconnects all, as the process ends in order.
+    /// Disconnects all clients, as the process ends in order.
     pub fn close(&mut self) {
         for (_, connection) in std::mem::take(&mut self.by_id) {
             connection.settle();

@@ -1,5 +1,5 @@
-//! Which answers clients may cache, for how long, and what invalidates the copies. ../version_table.rs says how clients
-//! see that.
+//! Decides which answers clients may cache and for how long, and invalidates the copies. ../version_table.rs describes how clients check their
+//! copies.
 
 use std::{
     sync::{
@@ -37,12 +37,12 @@ pub struct Coherence {
     versions: &'static VersionTable,
     /// Counts the beginnings and ends of changes, and the delegations.
     epoch: AtomicU64,
-    /// How late copies may show changes of the cluster's other clients, milliseconds; 0: no such copies.
+    /// How late copies may show changes by the cluster's other clients, milliseconds; 0: no copies without a delegation.
     stale: u32,
 }
 
 impl Coherence {
-    /// Validity by this table; without a delegation, copies are valid for `stale` milliseconds.
+    /// Validity by this table. Without a delegation, copies are valid for `stale` milliseconds.
     pub fn new(versions: &'static VersionTable, stale: u32) -> Coherence {
         Coherence { versions, epoch: AtomicU64::new(0), stale }
     }
@@ -73,15 +73,15 @@ pub struct ChangeGuard<'m> {
     count: usize,
 }
 
-/// The copies that a delegation covers. They can be invalidated without their mount.
+/// The copies that a delegation covers. This value can invalidate them without access to the mount.
 pub struct Copies {
     coherence: Arc<Coherence>,
     versions: [u32; 2],
 }
 
 impl Copies {
-    /// Notes that a delegation covers copies from now on. It does not cover earlier copies, which the versions alone
-    /// cannot show; hence the epoch.
+    /// Notes that a delegation covers copies from now on. The delegation does not cover earlier copies, and their versions alone do not show that
+    /// they are earlier. So this also changes the epoch.
     pub fn delegated(&self) {
         self.coherence.epoch.fetch_add(1, Ordering::SeqCst);
     }
@@ -137,7 +137,7 @@ impl SharedMount {
         self.coherence.may_be_stale()
     }
 
-    /// The stamp of a copy that depends on these two. Take it before the call of libcephfs.
+    /// The stamp of a copy that depends on these two objects. Take the stamp before the call of libcephfs.
     pub fn stamp(&self, first: Copied<'_>, second: Copied<'_>) -> Validity {
         let [first, second] = [first, second].map(|what| {
             let entry = self.entry(what);
@@ -190,8 +190,8 @@ impl SharedMount {
         (self.coherence.epoch.load(Ordering::SeqCst) == before.epoch).then_some(stamp)
     }
 
-    /// Locks to hold while a name is moved from one of these directories to the other. libcephfs crashes, or lets all who
-    /// look for a name wait for ever, if it removes or renames a name that it is renaming (16.2).
+    /// The locks to hold while a name is moved from one of these directories to the other. If libcephfs removes or renames a name that it is
+    /// already renaming, it crashes, or every look-up of a name waits for ever (16.2).
     pub fn renaming(&self, parents: [u64; 2]) -> Vec<RwLockWriteGuard<'_, ()>> {
         let mut places = parents.map(|ino| ino as usize % self.names.len()).to_vec();
         places.sort_unstable();
@@ -204,7 +204,7 @@ impl SharedMount {
         self.names[parent as usize % self.names.len()].read().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The locks to hold while a name is removed from this directory: alone, if what it names has to be known before.
+    /// The locks to hold while a name is removed from this directory: exclusive locks, if the name's inode has to be known before the removal.
     pub fn removing(
         &self,
         parent: u64,

@@ -25,7 +25,7 @@ use crate::{
 
 /// The number of requests after which a worker turns to other clients.
 const TURN: usize = 64;
-/// A request served in less time is not worth another worker, since waking one takes as long.
+/// Requests that take less time do not need another worker, since waking a worker takes as long.
 const QUICK: Duration = Duration::from_micros(50);
 
 /// A connected client.
@@ -53,7 +53,7 @@ pub struct ClientConnection {
     released: Mutex<u32>,
     sweeping: AtomicBool,
     closed: AtomicBool,
-    /// The daemon ends the connection, not the client.
+    /// Whether the daemon ends the connection, not the client.
     orderly: AtomicBool,
     spin: AdaptiveSpin,
     /// The number of requests served.
@@ -62,13 +62,13 @@ pub struct ClientConnection {
     pub unflushed: Unflushed,
     /// `served` when [`ClientConnection::call_if_stuck`] was last called.
     served_before: AtomicU64,
-    /// The last request was served quickly, so the next one is expected to be quick.
+    /// Whether the last request was served quickly, so that the next one is expected to be quick.
     is_quick: AtomicBool,
 }
 
-/// Sets `polling` while a worker polls, so that the client skips the wakeup. A worker drops the guard before anything that may take long.
-/// It must poll once more after that, since the client may have relied on the flag until then. Another worker may still poll: the
-/// client's wakeup is needless in that case, unless that worker's request takes longer than expected.
+/// Sets `polling` while a worker polls, so that the client skips the wakeup. A worker drops the guard before any operation that may take long.
+/// Afterwards, the worker must poll once more, since the client may have relied on the flag until then. If another worker still polls at that time,
+/// the client's wakeup is needless, unless that worker's request takes longer than expected.
 struct PollGuard<'c>(&'c SharedMapping);
 
 impl<'c> PollGuard<'c> {
@@ -127,15 +127,16 @@ impl ClientConnection {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that the daemon ends. After the client's last request, the daemon flushes the client's writes, and says so in the shared memory.
+    /// Notes that the daemon ends. After the client's last request, the daemon flushes the client's writes, and notes the flush in the shared
+    /// memory.
     pub fn settle(&self) {
         self.orderly.store(true, Ordering::SeqCst);
     }
 
-    /// Serves the client's requests on the calling thread, until there are none left or it is other clients' turn.
-    /// `room`: a buffer for a message.
+    /// Serves the client's requests on the calling thread, until no request is left or it is the turn of other clients. `room`: a buffer for a
+    /// message.
     pub fn work(self: &Arc<Self>, shared: &DaemonState, pool: &Pool, room: &mut [u8; MESSAGE_SIZE]) {
-        // The client has other workers, which will see the request, or waits for one.
+        // The client has other workers, which will take the request, or waits for a free worker.
         if !shared.share.enter(self) {
             return;
         }
@@ -159,8 +160,7 @@ impl ClientConnection {
         self.call_another();
     }
 
-    /// Wakes another worker if requests are waiting and none was served since the last call: a worker that polls needs no
-    /// second one beside it.
+    /// Wakes another worker if requests are waiting and no request was served since the last call. A worker that polls needs no second worker.
     pub fn call_if_stuck(&self) {
         let served = self.served.load(Ordering::Relaxed);
         if self.served_before.swap(served, Ordering::Relaxed) == served {
@@ -192,7 +192,7 @@ impl ClientConnection {
             if waiting == 0 {
                 return None;
             }
-            // The next slot after the last one, so that none waits behind others that are submitted again and again.
+            // Takes the slots in turn, starting after the last one, so that no slot waits while others are submitted again and again.
             let ahead = waiting & (u64::MAX << self.next_slot.load(Ordering::Relaxed));
             let chosen = if ahead == 0 { waiting } else { ahead };
             let bit = chosen & chosen.wrapping_neg();
@@ -248,8 +248,8 @@ impl ClientConnection {
         Some(self.spin.looks())
     }
 
-    /// Whether the client's releases and its idle inodes are to be looked at. The caller calls [`ClientConnection::sweep`]
-    /// if so; one thread does at a time.
+    /// Whether the client's releases and idle inodes have to be processed. If so, the caller must call [`ClientConnection::sweep`]. Only one thread
+    /// at a time gets true.
     pub fn begin_sweep(&self, limit: Duration) -> bool {
         let control = self.mapping.control();
         let released = control.release_tail.0.load(Ordering::Relaxed) != control.release_head.0.load(Ordering::Relaxed);
@@ -264,7 +264,7 @@ impl ClientConnection {
         self.sweeping.store(false, Ordering::SeqCst);
     }
 
-    /// Takes the client's releases. The client's positions are not trusted: at most as many are taken as the ring has.
+    /// Takes the client's releases. The client's positions are not trusted, so this takes at most as many releases as the ring holds.
     pub fn take_releases(&self) {
         let control = self.mapping.control();
         let Ok(mut head) = self.released.try_lock() else { return };
@@ -289,8 +289,8 @@ impl ClientConnection {
     }
 }
 
-/// Ends this process, since the cluster has evicted it (EBLOCKLISTED, which is ESHUTDOWN), as after a minute without
-/// contact. Nothing that was opened through its mount will work again. Its clients get a new process with a new mount.
+/// Ends this process after the cluster has evicted it (EBLOCKLISTED, which is ESHUTDOWN), for instance after a minute without contact. Nothing that
+/// was opened through the mount will work again. The clients get a new process with a new mount.
 fn evicted() -> ! {
     tracing::warn!("the cluster has evicted this daemon's session: the clients of this mount must mount again");
     // SAFETY: the process ends.
@@ -309,7 +309,7 @@ impl ClientConnection {
 }
 
 impl Drop for ClientConnection {
-    /// At an orderly end, the client goes to the next process while its objects are dropped here.
+    /// At an orderly end, the client connects to the next process while this process drops the client's objects.
     fn drop(&mut self) {
         if self.orderly.load(Ordering::SeqCst) {
             if self.flush_all() {

@@ -1,6 +1,6 @@
-//! The socket between the front and a process below it. The front sends what the process starts with, and then clients:
-//! each one's number and socket. The process says once that it is ready, and, when it has mounted, with which
-//! configuration. The socket's end shows that the other is gone.
+//! The socket between the front and a process below the front. The front sends what the process needs to start, and then clients, each as a number
+//! and a socket. The process reports once that it is ready. After it has mounted, it also reports the configuration of the mount. The end of the
+//! socket shows that the other side is gone.
 
 use std::{
     fs::File,
@@ -17,10 +17,11 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use super::sessions::SessionNames;
 use crate::{sys, wire::Errno};
 
-/// The most bytes of a packet: libcephfs's version, or the random number of the sessions' names.
+/// The most bytes of a packet. Packets contain libcephfs's version, or the random number of the sessions' names.
 const PACKET_SIZE: usize = 256;
 
-/// The configuration of a mount in memory that another process has sent. Others read it, too: nobody's position is moved.
+/// Reads a mount's configuration from memory that another process has sent. This changes no file position, since other processes read the same
+/// file.
 pub fn read_configuration(memory: &File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; memory.metadata()?.len() as usize];
     memory.read_exact_at(&mut bytes, 0)?;
@@ -30,19 +31,19 @@ pub fn read_configuration(memory: &File) -> io::Result<Vec<u8>> {
 /// The front's end.
 pub struct ProcessControl(OwnedFd);
 
-/// What the front hears from a process.
+/// A report of a process.
 pub enum ProcessNews {
-    /// It serves, with this version of libcephfs.
+    /// The process serves clients, with this version of libcephfs.
     Ready(String),
-    /// It has mounted, with the configuration in this memory.
+    /// The process has mounted, with the configuration in this memory.
     Mounted(OwnedFd),
-    /// It has ended.
+    /// The process has ended.
     Gone,
 }
 
-/// What a process starts with.
+/// What a process needs to start.
 pub struct ProcessStart {
-    /// The end of the socket: its standard input.
+    /// The process's end of the socket: its standard input.
     pub control: FrontControl,
     /// The names of sessions.
     pub names: SessionNames,
@@ -53,7 +54,8 @@ pub struct ProcessStart {
 }
 
 impl ProcessControl {
-    /// A control, and the other end for the process's standard input. The process will find there what it starts with.
+    /// Creates a control, and the other end of its socket for the process's standard input. From there, the process will read what it needs to
+    /// start.
     pub fn new(
         names: &SessionNames,
         figures: BorrowedFd<'_>,
@@ -68,12 +70,12 @@ impl ProcessControl {
         Ok((ProcessControl(ours), theirs))
     }
 
-    /// Hands over a client. EPIPE: the process takes no more clients, as it ends.
+    /// Hands over a client. EPIPE: the process is ending, and takes no more clients.
     pub fn hand_over(&self, id: u64, client: BorrowedFd<'_>) -> Result<(), Errno> {
         sys::send_packet(self.0.as_fd(), &id.to_le_bytes(), &[client])
     }
 
-    /// What the process has said; `None`: nothing.
+    /// The process's next report; `None`: there is none.
     pub fn news(&self) -> Option<ProcessNews> {
         let mut packet = [0; PACKET_SIZE];
         match sys::receive_packet(self.0.as_fd(), &mut packet) {
@@ -97,7 +99,7 @@ impl AsFd for ProcessControl {
 pub struct FrontControl(Stdin);
 
 impl FrontControl {
-    /// What the process starts with.
+    /// Receives what this process needs to start.
     pub fn begin() -> anyhow::Result<ProcessStart> {
         let control = FrontControl(io::stdin());
         let mut packet = [0; PACKET_SIZE];
@@ -116,18 +118,18 @@ impl FrontControl {
         sys::hung_up(self.as_fd())
     }
 
-    /// Says that this process serves.
+    /// Reports that this process serves clients.
     pub fn ready(&self, version: &str) -> Result<(), Errno> {
         let version = version.get(..PACKET_SIZE).unwrap_or(version);
         sys::send_packet(self.as_fd(), if version.is_empty() { b"?" } else { version.as_bytes() }, &[])
     }
 
-    /// Says with which configuration this process has mounted.
+    /// Reports the configuration with which this process has mounted.
     pub fn mounted(&self, configuration: BorrowedFd<'_>) -> Result<(), Errno> {
         sys::send_packet(self.as_fd(), b"m", &[configuration])
     }
 
-    /// The next client, its number and its socket; `None`: none now.
+    /// Receives the next client's number and socket; `None`: no client is waiting.
     pub fn client(&self) -> Result<Option<(u64, OwnedFd)>, Errno> {
         let mut packet = [0; 8];
         match sys::receive_packet(self.as_fd(), &mut packet) {
@@ -141,7 +143,7 @@ impl FrontControl {
         }
     }
 
-    /// From now on, the front cannot hand over clients. Those that it has handed over can still be received.
+    /// After this, the front cannot hand over clients. Clients that the front has already handed over can still be received.
     pub fn close(&self) {
         let _ = rustix::net::shutdown(self.as_fd(), Shutdown::Read);
     }

@@ -1,11 +1,11 @@
 //! Delegations of files. While the daemon holds one, the cluster recalls it before another client may change the file.
 //!
-//! libcephfs reports a recall in a callback, under its own lock. The callback invalidates copies; one thread then returns the delegation, and
-//! the other client waits for that. A worker cannot return it: all workers may be waiting in libcephfs for that file. Directories cannot be
-//! delegated (seen with 16.2: EAGAIN), so names are never covered.
+//! libcephfs reports a recall in a callback, under its own lock. The callback invalidates copies. One thread then returns the delegation, and the
+//! other client waits for that. A worker cannot return the delegation: all workers may be waiting in libcephfs for that file. Directories cannot be
+//! delegated (seen with 16.2: EAGAIN), so no delegation covers names.
 //!
-//! A file that a client has open for writing gets none. Only a delegation to write would be granted, and that holds the capability to
-//! write: after a snapshot, libcephfs lets no write begin until all that hold the capability have returned it (`cap_snap.writing`).
+//! A file that a client has open for writing gets no delegation. libcephfs would grant only a write delegation, which holds the capability to
+//! write. After a snapshot, libcephfs lets no write begin until all holders of this capability have returned it (`cap_snap.writing`).
 
 use std::{
     collections::{HashMap, HashSet, VecDeque, hash_map::Entry},
@@ -36,10 +36,10 @@ const RECALL_LIMIT: u32 = 30;
 const PAUSE: Duration = Duration::from_secs(2);
 /// Pause after a recall.
 const PAUSE_AFTER: Duration = Duration::from_millis(100);
-/// For how long nobody has asked for a delegated file when the delegation may go to another file. A client that uses a copy all the time asks each
-/// [`LIFE`]. Without this, each of more files in use than there can be delegations would lose its delegation before it is used again.
+/// If no client has asked about a delegated file for this long, the delegation may go to another file. A client that uses a copy all the time asks
+/// once in each [`LIFE`]. Without this limit, if more files are in use than can be delegated, each delegation would be lost before its next use.
 pub const UNUSED: Duration = Duration::from_millis(LIFE as u64 + 2000);
-/// The most delegations that are looked at to find one that nobody uses.
+/// The most delegations that are examined to find an unused one.
 const LOOKED_AT: usize = 16;
 /// Most files of which the daemon remembers that their attributes were requested.
 const MOST_ASKED: usize = 16 << 10;
@@ -49,7 +49,7 @@ const DELEGATION_NONE: u32 = 0;
 const DELEGATION_READ: u32 = 1;
 const DELEGATION_WRITE: u32 = 2;
 
-/// The file that holds a delegation, opened for that alone.
+/// The file that holds a delegation. It is opened only for that.
 struct DelegationHolder(*mut CephFile);
 
 // SAFETY: libcephfs guards it with the mount's lock.
@@ -61,7 +61,7 @@ pub struct Delegation {
     ino: u64,
     copies: Copies,
     revoked: AtomicBool,
-    /// When a client was last told that a copy is covered.
+    /// When a client was last told that the delegation covers a copy.
     used: Mutex<Instant>,
     /// Locked while the delegation is taken or returned; never in the callback.
     opened: Mutex<Option<DelegationHolder>>,
@@ -72,11 +72,11 @@ pub struct Delegation {
 #[derive(Default)]
 pub struct Delegations {
     held: HashMap<u64, Arc<Delegation>>,
-    /// Files of which a worker is taking a delegation: each has one at most.
+    /// Files for which a worker is taking a delegation: each file has one delegation at most.
     taking: HashSet<u64>,
-    /// Where to put delegations that are to be returned.
+    /// The queue of delegations to return.
     returns: Option<mpsc::Sender<Arc<Delegation>>>,
-    /// The delegations, the one to be returned first at the beginning; some have been returned.
+    /// The delegations, in the order in which they will be returned. Some of them have been returned already.
     order: VecDeque<Weak<Delegation>>,
     /// By file: when to request a delegation again.
     asked: HashMap<u64, Instant>,
@@ -108,7 +108,7 @@ unsafe extern "C" fn recalled(_file: *mut CephFile, delegation: *mut c_void) {
     let _ = delegation.returns.send(delegation.clone());
 }
 
-/// For a delegation that is returned at once.
+/// The callback for a delegation that is returned at once.
 unsafe extern "C" fn is_returned_soon(_file: *mut CephFile, _nothing: *mut c_void) {}
 
 impl Delegation {
@@ -130,7 +130,8 @@ impl Delegation {
         let mut opened = lock(&self.opened);
         let Some(DelegationHolder(file)) = opened.take() else { return };
         let ceph = mount.ceph();
-        // SAFETY: the file is open, and ours. No callback comes after the first call, so that what `take` gave for it is ours again.
+        // SAFETY: the file is open, and this value owns it. No callback comes after the first call, so this value owns again the reference that
+        // `take` gave to the callback.
         unsafe {
             (ceph.ceph_ll_delegation)(mount.raw(), file, DELEGATION_NONE, recalled, ptr::null_mut());
             (ceph.ceph_ll_close)(mount.raw(), file);
@@ -164,7 +165,7 @@ impl SharedMount {
         delegations.writers.entry(file.ino).or_default().push(Arc::downgrade(file));
     }
 
-    /// Forgets the files of an inode that are closed, one of them about now.
+    /// Forgets the closed files of an inode. The caller is closing one of them.
     pub fn closing(&self, ino: u64) {
         // Another file of this inode that was closed at the same time may have removed this one.
         if let Entry::Occupied(mut writers) = lock(&self.delegations).writers.entry(ino) {
@@ -175,8 +176,8 @@ impl SharedMount {
         }
     }
 
-    /// Takes a delegation of a file whose attributes are requested again, or of which the caller knows that it is used `again`. Returns
-    /// whether it was granted now. The caller holds the inode.
+    /// Takes a delegation of a file if its attributes are requested again, or if the caller knows that the file is used `again`. Returns whether
+    /// the delegation was granted now. The caller holds the inode.
     pub fn take_delegation(self: &Arc<Self>, ino: u64, inode: *mut CephInode, most: usize, again: bool) -> bool {
         let (surplus, returns) = {
             let mut delegations = lock(&self.delegations);
@@ -219,8 +220,8 @@ impl SharedMount {
         taken
     }
 
-    /// Runs `body` while a delegation keeps everybody else from opening or changing a file that is open for writing. `None` if others have it open, or
-    /// may have. `body` must be short: whoever wants the file waits, and after a snapshot each write to it does.
+    /// Runs `body` while a delegation keeps everybody else from opening or changing a file that is open for writing. `None` if others have the file
+    /// open, or may have. `body` must be short: everybody else who wants the file waits, and after a snapshot every write to the file waits, too.
     pub fn exclusively<T>(&self, file: &File, body: impl FnOnce() -> T) -> Option<T> {
         let held = {
             let mut delegations = lock(&self.delegations);
@@ -229,7 +230,7 @@ impl SharedMount {
             }
             delegations.held.get(&file.ino).cloned()
         };
-        // From before the file was opened for writing.
+        // This delegation is from before the file was opened for writing.
         if let Some(held) = held {
             held.give_back(self);
         }
@@ -260,8 +261,8 @@ impl Delegations {
         self.writers.get(&ino).is_some_and(|writers| writers.iter().any(|writer| writer.strong_count() > 0))
     }
 
-    /// The oldest delegations that nobody uses, as many as have to be returned to hold one more. They stay in the table until they are
-    /// returned. `None` if a search among some finds too few.
+    /// Finds the oldest unused delegations, as many as must be returned before one more can be held. They stay in the table until they are
+    /// returned. `None` if a search among some delegations finds too few.
     fn make_room(&mut self, most: usize) -> Option<Vec<Arc<Delegation>>> {
         let (mut surplus, mut looked_at) = (Vec::new(), 0);
         while self.held.len() - surplus.len() >= most.max(1) {
@@ -280,18 +281,18 @@ impl Delegations {
         if self.order.len() > 2 * most {
             self.order.retain(|delegation| delegation.strong_count() > 0);
         }
-        // Those that were found are returned in any case.
+        // The delegations that were found are returned in any case.
         (looked_at < LOOKED_AT || !surplus.is_empty()).then_some(surplus)
     }
 }
 
 impl Delegation {
-    /// Requests the delegation, through a file that is opened for it.
+    /// Requests the delegation, through a file that is opened for that.
     fn take(self: Arc<Self>, mount: &SharedMount, inode: *mut CephInode) -> bool {
         let (ceph, raw) = (mount.ceph(), mount.raw());
         let mut opened = lock(&self.opened);
         let mut file = ptr::null_mut();
-        // SAFETY: all of them are held, and a place for the result. What the callback gets stays until `give_back`.
+        // SAFETY: all objects are held, and the pointer to the result is valid. The argument of the callback lives until `give_back`.
         let got = unsafe {
             if (ceph.ceph_ll_open)(raw, inode, libc::O_RDONLY, &mut file, mount.own.raw) < 0 || file.is_null() {
                 return false;
@@ -311,7 +312,7 @@ impl Delegation {
         }
         let mut delegations = lock(&mount.delegations);
         delegations.asked.insert(self.ino, Instant::now() + PAUSE_AFTER);
-        // Before other threads can see the delegation.
+        // This comes before other threads can see the delegation.
         self.copies.delegated();
         delegations.order.push_back(Arc::downgrade(&self));
         delegations.held.insert(self.ino, self.clone());

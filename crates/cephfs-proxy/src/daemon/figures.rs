@@ -1,6 +1,6 @@
-//! Counters of requests by operation, of connections and of refusals, in memory that the front and all processes below it
-//! share: what a process has counted stays when it ends. Counting takes no lock, and hardly shares cache lines: each
-//! worker uses one of a few shards, which are summed up for a scrape.
+//! Counters of requests by operation, of connections and of refusals. They are in memory that the front and all processes below it share, so a
+//! process's counts remain when the process ends. Counting takes no lock, and rarely shares cache lines: each worker uses one of a few shards, and
+//! a scrape sums up the shards.
 
 use std::{
     cell::Cell,
@@ -21,7 +21,7 @@ use crate::{
 pub const MOST_MOUNTS: usize = 1024;
 const SHARDS: usize = 8;
 const COUNT: usize = OPERATIONS.len();
-/// The place of messages with an invalid operation.
+/// The index of messages with an invalid operation.
 const NONE: usize = 0;
 
 /// Why a connection or a request is refused.
@@ -66,7 +66,7 @@ impl RefusalReason {
         (self as usize) < RefusalReason::Malformed as usize
     }
 
-    /// The refusal that a request's result means, if any.
+    /// The refusal for a request's result, if the result means one.
     fn of(result: i64) -> Option<RefusalReason> {
         match errno_of(result) {
             Errno::BADMSG => Some(RefusalReason::Malformed),
@@ -78,14 +78,14 @@ impl RefusalReason {
     }
 }
 
-/// All counters: a process's mapping of them.
+/// All counters, as this process maps them.
 pub struct ProxyCounters {
     /// Whether requests are counted: only if there is a metrics server.
     pub on: bool,
     memory: SharedMemory,
 }
 
-/// What is in the memory. It is all zero at first; pages of operations that are never used take no memory.
+/// The contents of the memory. They are all zero at first; pages of operations that are never used take no memory.
 #[repr(C)]
 struct Counters {
     connections: AtomicU64,
@@ -95,33 +95,33 @@ struct Counters {
     times: [[[OperationTimes; 2]; COUNT]; SHARDS],
 }
 
-/// The state of one process. The front resets it when the process has ended.
+/// The figures of one process. The front resets them when the process has ended.
 #[repr(C)]
 #[derive(Default)]
 pub struct ProcessFigures {
-    /// Clients that the front has handed over to it.
+    /// The number of clients that the front has handed over to the process.
     pub handed: AtomicU64,
-    /// Those of them that are gone, or were refused.
+    /// The number of these clients that have left, or were refused.
     pub left: AtomicU64,
-    /// What its clients hold.
+    /// The number of objects that the process's clients hold.
     pub handles: AtomicU64,
-    /// Its workers.
+    /// The number of workers.
     pub workers: AtomicU64,
-    /// The idle ones among them.
+    /// The number of idle workers.
     pub idle: AtomicU64,
-    /// Its mounts: 0 or 1.
+    /// The number of mounts: 0 or 1.
     pub mounts: AtomicU64,
     /// The bytes of its cache of file data.
     pub data: AtomicU64,
 }
 
 impl ProcessFigures {
-    /// Its clients now.
+    /// The current number of clients.
     pub fn clients(&self) -> u64 {
         self.handed.load(Relaxed).saturating_sub(self.left.load(Relaxed))
     }
 
-    /// Forgets the process.
+    /// Resets the figures of a process.
     pub fn reset(&self) {
         let ProcessFigures { handed, left, handles, workers, idle, mounts, data } = self;
         for figure in [handed, left, handles, workers, idle, mounts, data] {
@@ -152,9 +152,9 @@ pub struct Sum {
     pub failed: u64,
     /// The bytes that they moved.
     pub bytes: u64,
-    /// The times from submission until a worker took the request, where known.
+    /// The times from the submission until a worker took the request, where known.
     pub waiting: Histogram,
-    /// The times from then until the request was served.
+    /// The times from the taking of the request until the request was served.
     pub libcephfs: Histogram,
 }
 
@@ -166,7 +166,7 @@ impl ProxyCounters {
         Ok((fd, counters))
     }
 
-    /// Another process's counters.
+    /// Maps the counters of another process.
     pub fn map(fd: impl AsFd, on: bool) -> rustix::io::Result<ProxyCounters> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         Ok(ProxyCounters { on, memory: SharedMemory::map(fd, mem::size_of::<Counters>(), access)? })
@@ -240,7 +240,7 @@ impl ProxyCounters {
         for (totals, times) in counters.totals.iter().zip(&counters.times) {
             let (totals, [waiting, libcephfs]) = (&totals[place], &times[place]);
             let (good, failed) = (totals.good.load(Relaxed), totals.failed.load(Relaxed));
-            // To read a page that was never written would have the kernel make it.
+            // Reading a page that was never written would make the kernel allocate the page.
             if good + failed > 0 {
                 sum.good += good;
                 sum.failed += failed;

@@ -1,5 +1,5 @@
-//! The front: the process that is started. It has the socket, the figures and the signals, and looks after the processes
-//! that serve clients. It never calls libcephfs.
+//! The front: the process that is started first. It owns the socket, the figures and the signal handling, and manages the processes that serve
+//! clients. It never calls libcephfs.
 
 use std::{
     env,
@@ -34,21 +34,21 @@ const DOOR: u64 = u64::MAX - 2;
 const SUCCESSOR: u64 = u64::MAX - 3;
 const PREDECESSOR: u64 = u64::MAX - 4;
 
-/// What the main thread has.
+/// The state of the main thread.
 struct Front<'o> {
     options: &'o DaemonOptions,
     watch: Arc<Watch>,
     figures: Arc<ProxyCounters>,
     /// libcephfs's version.
     version: String,
-    /// The program that is to take over.
+    /// The path of the program that is to take over.
     program: Option<PathBuf>,
     places: MountProcesses,
     arrivals: Arrivals,
     listener: OwnedFd,
-    /// Where a daemon that takes over comes.
+    /// The door, to which a daemon that takes over connects.
     door: Option<Door>,
-    /// It has come.
+    /// The daemon that has connected to take over.
     successor: Option<Successor>,
     /// This daemon has taken over from one that has not ended yet.
     predecessor: Option<Predecessor>,
@@ -59,9 +59,9 @@ struct Front<'o> {
 pub fn run(options: &DaemonOptions) -> anyhow::Result<()> {
     let awaited = [signals::ENDING, &[signals::UPGRADE]].concat();
     let signals = signals::block(&awaited).context("cannot set up signals")?;
-    // Its name, before another file has it.
+    // The name is read before another file can take the name.
     let program = env::current_exe().ok();
-    // The kernel has named it after /proc/self/exe if an earlier daemon has started it.
+    // If an earlier daemon started this process, the kernel has named it after /proc/self/exe.
     let _ = rustix::thread::set_name(c"libcephfsd");
     raise_descriptor_limit();
     let watch = Arc::new(Watch::new().context("cannot use epoll(7)")?);
@@ -72,7 +72,7 @@ pub fn run(options: &DaemonOptions) -> anyhow::Result<()> {
 }
 
 impl Front<'_> {
-    /// Prepares all, and takes over from the daemon that runs, if that is asked for.
+    /// Prepares everything, and takes over from the running daemon if requested.
     fn begin(options: &DaemonOptions, watch: Arc<Watch>, program: Option<PathBuf>) -> anyhow::Result<Front<'_>> {
         let (for_others, figures) = ProxyCounters::create(options.metrics.is_some()).context("cannot share memory")?;
         let figures = Arc::new(figures);
@@ -113,7 +113,7 @@ impl Front<'_> {
             metrics: None,
         };
         match front.serve_metrics() {
-            // Clients rely on this daemon already.
+            // After a takeover, clients already rely on this daemon, so this error is not fatal.
             Err(error) if front.predecessor.is_some() => tracing::warn!("{error:#}"),
             result => result?,
         }
@@ -177,7 +177,7 @@ impl Front<'_> {
         }
     }
 
-    /// Ends in order, after the daemon from which this one has taken over.
+    /// Ends in order, after the end of the daemon from which this one has taken over.
     fn end(self) -> anyhow::Result<()> {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         drop((self.listener, self.arrivals, self.door, self.successor));
@@ -188,8 +188,8 @@ impl Front<'_> {
         ended
     }
 
-    /// Starts the program that is installed now, so that it takes over. It is no child of this process: systemd waits for
-    /// the end of its own children only.
+    /// Starts the program that is installed now, so that it takes over. The new process is not a child of this process: systemd waits for the end
+    /// of its own children only.
     fn start_successor(&self) {
         let Some(program) = &self.program else { return tracing::error!("the name of the program is not known") };
         let arguments = env::args_os().skip(1).filter(|argument| argument != "--take-over");
@@ -204,14 +204,14 @@ impl Front<'_> {
 
     /// Hands the socket over to the successor, which accepts clients from then on. Returns whether that succeeded.
     fn give_to(&mut self, successor: &Successor) -> bool {
-        // The successor is going to use the address.
+        // The successor will use the address.
         self.metrics = None;
         self.watch.remove(&self.listener);
         let (Some(lock), Some(door)) = (self.places.lock(), &self.door) else { return false };
         successor.give(&Inheritance { listener: self.listener.as_fd(), lock, door: door.as_fd() })
     }
 
-    /// Ends in order. Clients go to the successor as soon as what they wrote is flushed.
+    /// Ends in order. Clients connect to the successor as soon as their writes are flushed.
     fn end_for(self, successor: Successor) -> anyhow::Result<()> {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::MainPid(successor.pid)]);
         tracing::info!("process {} takes over", successor.pid);
@@ -221,7 +221,7 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// The daemon before this one has ended.
+    /// Handles the end of the daemon before this one.
     fn predecessor_says(&mut self) -> anyhow::Result<()> {
         let Some(predecessor) = self.predecessor.take() else { return Ok(()) };
         let well = predecessor.has_ended_well();
@@ -234,7 +234,7 @@ impl Front<'_> {
         Ok(())
     }
 
-    /// Starts the metrics server, if there is to be one.
+    /// Starts the metrics server, if configured.
     fn serve_metrics(&mut self) -> anyhow::Result<()> {
         let Some(address) = self.options.metrics else { return Ok(()) };
         let exporter = ProxyExporter {
@@ -250,8 +250,8 @@ impl Front<'_> {
     }
 }
 
-/// Raises the limit of descriptors as far as the kernel permits, for the processes below, too: each client needs two
-/// there, and libcephfs has its own.
+/// Raises the limit of descriptors as far as the kernel permits. The processes below inherit the limit: they need two descriptors for each client,
+/// and libcephfs's own.
 fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = rustix::process::getrlimit(Resource::Nofile);
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });

@@ -1,7 +1,7 @@
 //! The objects of a connection, by handles that are valid for this connection only.
 //!
-//! A worker that uses an object holds an `Arc` of it, so that another thread of the client can release the object
-//! meanwhile. The object is dropped with its last `Arc`.
+//! A worker that uses an object holds an `Arc` of it, so that another thread of the client can release the object meanwhile. The object is dropped
+//! with its last `Arc`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -34,7 +34,7 @@ macro_rules! owned {
     ($(#[$doc:meta])* $name:ident $raw:ty, $put:ident $(, $(#[$more_doc:meta])* $more:ident: $type:ty)*) => {
         $(#[$doc])*
         pub struct $name {
-            /// The mount through which it was opened.
+            /// The mount through which the object was opened.
             pub mount: Arc<SharedMount>,
             /// libcephfs's pointer.
             pub raw: *mut $raw,
@@ -43,13 +43,13 @@ macro_rules! owned {
             $($(#[$more_doc])* pub $more: $type,)*
         }
 
-        // SAFETY: libcephfs guards it with the mount's lock.
+        // SAFETY: libcephfs protects the object with the mount's lock.
         unsafe impl Send for $name {}
-        // SAFETY: libcephfs guards it with the mount's lock.
+        // SAFETY: libcephfs protects the object with the mount's lock.
         unsafe impl Sync for $name {}
 
         impl $name {
-            /// Closes it. Returns libcephfs's result.
+            /// Closes the object. Returns libcephfs's result.
             #[allow(dead_code, reason = "nobody asks that of an inode")]
             pub fn give_back(self) -> i32 {
                 self.parting();
@@ -76,9 +76,9 @@ macro_rules! owned {
 owned!(
     /// An inode, with one reference.
     Inode CephInode, ceph_ll_put,
-    /// Its type: S_IFREG, S_IFDIR and so on.
+    /// The type: S_IFREG, S_IFDIR and so on.
     kind: u32,
-    /// The snapshot that it is in, CEPH_NOSNAP, or CEPH_SNAPDIR for a directory of snapshots.
+    /// The snapshot that contains the inode, CEPH_NOSNAP, or CEPH_SNAPDIR for a directory of snapshots.
     snapshot: u64);
 owned!(
     /// An open file.
@@ -87,9 +87,9 @@ owned!(
     is_directory: bool,
     /// Whether data that is read through it may be in the cache (`data`).
     is_cacheable: bool,
-    /// Its inode, which libcephfs keeps as long as the file is open.
+    /// The file's inode, which libcephfs keeps as long as the file is open.
     inode: *mut CephInode,
-    /// What was written to it.
+    /// The writes to the file.
     written: FileWrites);
 owned!(
     /// An open directory.
@@ -162,11 +162,11 @@ pub enum HeldObject {
 
 struct HandleSlot {
     generation: u32,
-    /// The mount's handle; 0 for what belongs to none.
+    /// The mount's handle; 0 for an object that belongs to no mount.
     owner: Handle,
     /// How many references to an inode the client has.
     count: u64,
-    /// Since when the client has released all references, if the inode may stay.
+    /// When the client released its last reference, if the inode may be kept.
     idle: Option<Instant>,
     /// Whether the handle is in `resting`.
     queued: bool,
@@ -181,7 +181,7 @@ pub struct Handles {
     weight: usize,
     /// The handles of the client's inodes, so that an inode gets the same handle again.
     inodes: HashMap<(Handle, usize), Handle>,
-    /// Handles of inodes that became idle at that time, and may still be idle; each once.
+    /// Handles of inodes that became idle at that time, and may still be idle. Each handle is in the queue once.
     resting: VecDeque<(Instant, Handle)>,
 }
 
@@ -210,8 +210,8 @@ impl Handles {
         Handle(u64::from(place.generation) << 32 | u64::from(index))
     }
 
-    /// Adds an inode, or a reference to it if the client has it already. Returns the handle, and a surplus reference to
-    /// be dropped where no lock is held.
+    /// Adds an inode. If the client has the inode already, adds a reference. Returns the handle, and in that case the surplus reference, which the
+    /// caller must drop where no lock is held.
     pub fn add_inode(&mut self, owner: Handle, inode: Inode) -> (Handle, Option<Inode>) {
         let key = (owner, inode.raw as usize);
         if let Some(&handle) = self.inodes.get(&key)
@@ -243,7 +243,7 @@ impl Handles {
         place.held.clone().ok_or(Errno::BADF)
     }
 
-    /// Removes an object. Drop it where no lock is held.
+    /// Removes an object. The caller must drop the object where no lock is held.
     pub fn remove(&mut self, owner: Handle, handle: Handle) -> Result<HeldObject, Errno> {
         self.get(owner, handle)?;
         let place = self.place(handle)?;
@@ -256,8 +256,8 @@ impl Handles {
         Ok(held)
     }
 
-    /// Releases `count` references to an inode, or a file or directory. Returns the object if it was the last
-    /// reference; drop it where no lock is held.
+    /// Releases `count` references to an inode, or a file or directory. Returns the object if that was the last reference. The caller must drop the
+    /// object where no lock is held.
     pub fn release(&mut self, handle: Handle, count: u64) -> Option<HeldObject> {
         let place = self.place(handle).ok()?;
         match place.held {
@@ -288,8 +288,7 @@ impl Handles {
         self.remove(owner, handle).ok()
     }
 
-    /// Queues an idle inode. Entries of inodes that are gone stay in the queue; if there are too many, they are removed
-    /// first.
+    /// Queues an idle inode. Entries of inodes that are gone stay in the queue. If there are too many such entries, they are removed first.
     fn rest(&mut self, now: Instant, handle: Handle) {
         if self.resting.len() > 2 * self.places.len() {
             let mut resting = std::mem::take(&mut self.resting);
@@ -304,12 +303,12 @@ impl Handles {
         self.places.iter().filter_map(|place| place.held.as_ref().and_then(&kind)).collect()
     }
 
-    /// Whether [`Handles::expire`] has something to look at.
+    /// Whether [`Handles::expire`] has inodes to check.
     pub fn expires(&self, limit: Duration) -> bool {
         self.resting.front().is_some_and(|(since, _)| since.elapsed() >= limit)
     }
 
-    /// Removes inodes that have been idle for `limit`. Drop them where no lock is held.
+    /// Removes inodes that have been idle for `limit`. The caller must drop them where no lock is held.
     pub fn expire(&mut self, limit: Duration) -> Vec<HeldObject> {
         let mut gone = Vec::new();
         while let Some(&(since, handle)) = self.resting.front()

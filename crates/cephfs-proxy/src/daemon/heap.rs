@@ -1,8 +1,8 @@
-//! Gives memory that clients' objects took back to the kernel. The C library would keep most of it for later.
+//! Gives memory back to the kernel that clients' objects took. The C library would keep most of this memory for later use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How much is worth a look at the whole heap, bytes.
+/// From this many freed bytes on, examining the whole heap is worth the time.
 const WORTH_IT: usize = 16 << 20;
 
 /// Bytes, by the bounds in weight.rs, that were freed since the heap was trimmed.
@@ -10,12 +10,12 @@ const WORTH_IT: usize = 16 << 20;
 pub struct FreedMemory(AtomicUsize);
 
 impl FreedMemory {
-    /// Counts an object, or several, that were dropped.
+    /// Counts the weight of dropped objects.
     pub fn add(&self, weight: usize) {
         self.0.fetch_add(weight, Ordering::Relaxed);
     }
 
-    /// Whether so much was freed that the caller shall call [`trim`]; counts from 0 again, if so.
+    /// Whether enough was freed for the caller to call [`trim`]. If so, the count starts again from 0.
     pub fn is_much(&self) -> bool {
         self.0.load(Ordering::Relaxed) >= WORTH_IT && self.0.swap(0, Ordering::Relaxed) >= WORTH_IT
     }

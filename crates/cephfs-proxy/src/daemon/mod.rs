@@ -1,8 +1,8 @@
-//! The daemon: the front, which is the process that is started, and processes below it. The front accepts clients, and
-//! hands each over to the process where it wants to go: the lobby, in which clients prepare mounts, or a mount's own.
+//! The daemon: the front, which is the process that is started first, and the processes below it. The front accepts clients, and hands each client
+//! over to the process of the requested place: the lobby, in which clients prepare mounts, or the process of a mount.
 //!
-//! Each of these has a main thread, which receives clients and notices when they leave, and a pool of workers, which serve
-//! requests. What libcephfs does to such a process reaches no client of another mount.
+//! Each process below has a main thread, which receives clients and notices when they leave, and a pool of workers, which serve requests. If
+//! libcephfs crashes or blocks such a process, only the clients of its mount are affected.
 
 mod arrivals;
 mod ceph;
@@ -49,7 +49,7 @@ pub use process::run as run_below;
 
 /// The interval of periodic work.
 const TICK: Duration = Duration::from_millis(250);
-/// How long clients' files may take to be flushed at the end.
+/// How long the flush of clients' files may take at the end.
 const FAREWELL: Duration = Duration::from_secs(20);
 
 /// The daemon's options.
@@ -63,7 +63,7 @@ pub struct DaemonOptions {
     pub library: PathBuf,
     /// Users that may connect, besides root.
     pub users: Vec<u32>,
-    /// Whether to take over from a daemon that runs.
+    /// Whether to take over from a running daemon.
     pub take_over: bool,
     /// The directory that keeps the names of sessions for the next daemon.
     pub state: PathBuf,
@@ -97,8 +97,9 @@ pub struct Limits {
 }
 
 impl DaemonOptions {
-    /// The bytes of file data that may be cached. Without delegations there is no cache: other hosts may change each file at any time. With
-    /// `stale`, the daemon keeps none. A read could be answered from chunks that are late by different times, a state that the file never had.
+    /// The bytes of file data that may be cached. Without delegations there is no cache, since other hosts may change each file at any time. With
+    /// `stale`, there is no cache either: chunks could be late by different times, and a read of several chunks could return a state that
+    /// the file never had.
     fn data_cache(&self) -> usize {
         if self.stale > 0 || self.limits.delegations == 0 { 0 } else { self.limits.data }
     }
@@ -111,28 +112,28 @@ impl Limits {
     }
 }
 
-/// What workers and the main thread of a process below the front share.
+/// The state that the workers and the main thread of a process below the front share.
 struct DaemonState {
     ceph: &'static ceph::Ceph,
     version: ceph::Version,
     /// The mount of this process.
     place: mounts::MountPlace,
-    /// Where the mount's snapshots were seen.
+    /// The places where the mount's snapshots were seen.
     snapshots: snapshots::SnapshotPlaces,
     limits: Limits,
     figures: figures::ProxyCounters,
     pool: OnceLock<Weak<pool::Pool>>,
-    /// What was freed and is not given back to the kernel yet.
+    /// The freed memory that is not given back to the kernel yet.
     freed: heap::FreedMemory,
     /// The workers.
     share: share::WorkerShare,
-    /// The writes that are being made again.
+    /// The writes that are being repeated.
     rewrites: written::Rewrites,
     /// The descriptor by which clients map the version table.
     versions: std::os::fd::OwnedFd,
 }
 
-/// Locks a mutex, even if a thread panicked while it held it: no code under a lock can leave its data half updated.
+/// Locks a mutex, even if a thread panicked while it held the mutex: no code under a lock can leave its data half updated.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -1,5 +1,5 @@
-//! Mounts of CephFS. Each client prepares its mount; clients with the same configuration share one, which has a process,
-//! a place, of its own. The place's number follows from the configuration.
+//! Mounts of CephFS. Each client prepares its mount. Clients with the same configuration share one mount, which has its own process, a place. The
+//! place's number is derived from the configuration.
 
 use std::{
     ffi::{CStr, CString},
@@ -25,11 +25,11 @@ use super::{
 };
 use crate::wire::{ChangeMark, Errno, Statx, errno_in, errno_of, hello::LOBBY};
 
-/// How long a process stays at least for clients that are still to mount.
+/// The least time for which a process waits for clients that have not mounted yet.
 const UNMOUNTED_STAYS: Duration = Duration::from_secs(5);
 
-/// How much time there is at least between the last write of a process that was killed and the end of its session: by so much the clocks of others
-/// that change a file then may be behind.
+/// The least time between the last write of a killed process and the end of its session. If others then change a file, their clocks may be behind
+/// by this much.
 const PAUSE_BEFORE: Duration = Duration::from_millis(500);
 
 /// The most bytes of configuration that a client can set before it mounts.
@@ -75,7 +75,7 @@ impl MountIdentity {
     }
 }
 
-/// A `ceph_mount_info`; unmounted, if it is mounted, and released when it is dropped.
+/// A `ceph_mount_info`. When it is dropped, it is unmounted if necessary, and released.
 struct RawMount {
     ceph: &'static Ceph,
     mount: *mut CephMount,
@@ -83,9 +83,9 @@ struct RawMount {
     mounted: bool,
 }
 
-// SAFETY: libcephfs guards a mount with locks of its own.
+// SAFETY: libcephfs protects a mount with its own locks.
 unsafe impl Send for RawMount {}
-// SAFETY: libcephfs guards a mount with locks of its own.
+// SAFETY: libcephfs protects a mount with its own locks.
 unsafe impl Sync for RawMount {}
 
 impl RawMount {
@@ -123,7 +123,7 @@ impl RawMount {
 
 impl Drop for RawMount {
     fn drop(&mut self) {
-        // SAFETY: this value owns the mount. Nothing that was opened through it is left, as that holds an Arc of the
+        // SAFETY: this value owns the mount. No object that was opened through the mount is left, since each such object holds an Arc of the
         // `SharedMount`.
         unsafe {
             if self.mounted {
@@ -186,7 +186,7 @@ impl MountDraft {
         })
     }
 
-    /// Makes the steps of an earlier preparation again. Returns the root to mount, too.
+    /// Repeats the steps of an earlier preparation. Also returns the root to mount.
     fn repeat(ceph: &'static Ceph, configuration: &[u8]) -> Result<(MountDraft, CString), Errno> {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::INVAL);
         let steps = steps(configuration).ok_or(Errno::INVAL)?;
@@ -253,7 +253,7 @@ impl MountDraft {
 }
 
 fn get(raw: &RawMount, option: &CStr, room: &mut [u8]) -> Result<(), Errno> {
-    // SAFETY: a C string, and room of that size.
+    // SAFETY: the option is a C string, and the buffer has the passed size.
     checked(unsafe { (raw.ceph.ceph_conf_get)(raw.mount, option.as_ptr(), room.as_mut_ptr().cast(), room.len()) })
         .map(drop)
 }
@@ -269,22 +269,22 @@ pub struct SharedMount {
     pub delegations: Mutex<Delegations>,
     /// The cache of file data.
     pub data: DataCache,
-    /// The locks of changes of names, by directory.
+    /// The locks for changes of names, by directory.
     pub names: [RwLock<()>; 64],
-    /// What this process has in common with those that it follows (`sessions::lineage`).
+    /// The number that this process shares with the earlier processes of the mount (`sessions::lineage`).
     pub lineage: u64,
     /// The inode of the mount's root.
     root: *mut CephInode,
 }
 
-// SAFETY: libcephfs guards the inode with the mount's lock.
+// SAFETY: libcephfs protects the inode with the mount's lock.
 unsafe impl Send for SharedMount {}
-// SAFETY: libcephfs guards the inode with the mount's lock.
+// SAFETY: libcephfs protects the inode with the mount's lock.
 unsafe impl Sync for SharedMount {}
 
 impl SharedMount {
-    /// Checks that the cluster has not evicted this mount: 0 or more, or a negative errno. Usually libcephfs knows the
-    /// answer, since it has a capability for the root; otherwise it asks a metadata server.
+    /// Checks that the cluster has not evicted this mount. Returns 0 or more, or a negative errno. Usually libcephfs answers without a request,
+    /// since it has a capability for the root. Otherwise it asks a metadata server.
     pub fn known(&self) -> i32 {
         let mut statx = Statx::default();
         // SAFETY: both objects are held, and the pointer to the result is valid.
@@ -296,7 +296,7 @@ impl SharedMount {
         self.changed(inode, DONT_SYNC)
     }
 
-    /// The same, asking a metadata server if libcephfs does not know it for certain.
+    /// The same, but asks a metadata server if libcephfs does not know the mark for certain.
     pub fn ask(&self, inode: *mut CephInode) -> ChangeMark {
         self.changed(inode, 0)
     }
@@ -311,7 +311,7 @@ impl SharedMount {
         self.attributes(inode, STATX_SIZE, DONT_SYNC).map(|statx| statx.size)
     }
 
-    /// The same, asking a metadata server if libcephfs does not know it for certain.
+    /// The same, but asks a metadata server if libcephfs does not know the size for certain.
     pub fn ask_size(&self, inode: *mut CephInode) -> Option<u64> {
         self.attributes(inode, STATX_SIZE, 0).map(|statx| statx.size)
     }
@@ -348,11 +348,11 @@ impl Drop for SharedMount {
     }
 }
 
-/// A place: the mount of this process, if it has been mounted. The lobby never has one.
+/// A place: this process's mount, once it is mounted. The lobby never has a mount.
 pub struct MountPlace {
     number: u64,
     names: SessionNames,
-    /// Where a number is kept that this process has in common with those before it; and the number, once it mounts.
+    /// The directory that contains the number shared with earlier processes. `lineage` is this number, once the process mounts.
     state: PathBuf,
     lineage: OnceLock<u64>,
     /// When the process was started.
@@ -360,16 +360,16 @@ pub struct MountPlace {
     coherence: Arc<Coherence>,
     /// The bytes of file data that may be cached.
     data: usize,
-    /// The thread that mounts holds the lock; others with the same configuration wait for it.
+    /// The thread that mounts holds the lock. Other threads with the same configuration wait for the lock.
     slot: Mutex<MountSlot>,
 }
 
 struct MountSlot {
-    /// The configuration, since the process has mounted.
+    /// The configuration, once the process has mounted.
     key: Option<MountIdentity>,
     mount: Option<Arc<SharedMount>>,
     unused_since: Instant,
-    /// It was mounted for clients that are still to come.
+    /// Whether the process has mounted for clients that have not come yet.
     prepared: bool,
 }
 
@@ -389,8 +389,8 @@ impl MountPlace {
         }
     }
 
-    /// Mounts what was prepared, or returns the mount that is there, if this is the place for that configuration.
-    /// Otherwise returns the number of the right place.
+    /// Mounts with the prepared configuration, or returns the existing mount, if this is the place for the configuration. Otherwise returns the
+    /// number of the right place.
     pub fn mount(
         &self,
         draft: &mut Option<MountDraft>,
@@ -438,7 +438,7 @@ impl MountPlace {
     ) -> Result<Arc<SharedMount>, Errno> {
         let raw = &mut draft.as_mut().ok_or(Errno::ISCONN)?.raw;
         raw.init()?;
-        // After an attempt to mount that failed, the first one tells.
+        // If an attempt to mount fails, later attempts keep the first attempt's value.
         let ended = |follows| {
             self.lineage.get_or_init(|| match self.names.number {
                 Some(_) => sessions::lineage(&self.state, self.number, self.names.turn, follows),
@@ -472,15 +472,15 @@ impl MountPlace {
         Ok(mount)
     }
 
-    /// Whether this is where clients prepare their mounts.
+    /// Whether this is the place where clients prepare their mounts.
     pub fn is_lobby(&self) -> bool {
         self.number == LOBBY
     }
 
-    /// Whether the mount has been unused for `linger`. A request that does not return uses it no longer when its client is
-    /// gone: `clients` is whether there are any.
+    /// Whether the mount has been unused for `linger`. `clients`: whether there are any clients. If a request never returns, it still holds the
+    /// mount, but does not count as a use once its client is gone.
     pub fn is_unused(&self, linger: Duration, clients: bool) -> bool {
-        // It is locked while it is mounted.
+        // The lock is held while a thread mounts.
         let Ok(mut slot) = self.slot.try_lock() else { return false };
         let is_used = slot.mount.as_ref().is_some_and(|mount| Arc::strong_count(mount) > 1);
         if is_used && clients {
@@ -491,7 +491,7 @@ impl MountPlace {
         slot.unused_since.elapsed() >= linger
     }
 
-    /// Takes the mount from here, if no client uses it. Who drops it unmounts it, which can take long.
+    /// Takes the mount from this place, if no client uses it. Dropping the returned mount unmounts it, which can take long.
     pub fn take(&self) -> Option<Arc<SharedMount>> {
         self.slot.try_lock().ok()?.mount.take_if(|mount| Arc::strong_count(mount) == 1)
     }
@@ -503,12 +503,12 @@ impl MountPlace {
         }
     }
 
-    /// Whether there is a mount, or somebody is mounting.
+    /// Whether there is a mount, or a thread is mounting.
     pub fn is_mounted(&self) -> bool {
         self.slot.try_lock().map_or(true, |slot| slot.mount.is_some())
     }
 
-    /// Has the cache of file data look after its memory. Returns the bytes in use, unless somebody is mounting.
+    /// Has the cache of file data check its memory. Returns the bytes in use, unless a thread is mounting.
     pub fn tend_data(&self) -> Option<usize> {
         let mount = self.slot.try_lock().ok()?.mount.clone();
         Some(mount.map_or(0, |mount| mount.data.tend()))
@@ -519,7 +519,7 @@ impl MountPlace {
         self.coherence.may_be_stale()
     }
 
-    /// How long a released inode stays in case the client takes it back: longer than any cached name that leads to it.
+    /// How long a released inode is kept in case the client takes it back: longer than any cached name that leads to the inode.
     pub fn idle_inodes_stay(&self) -> Duration {
         self.coherence.longest() * 2 + Duration::from_secs(20)
     }

@@ -1,10 +1,10 @@
-//! Options of Ceph that a client may set if it is not root. Root may set all. Others would have the daemon, which runs as
-//! root, read and write files for them (`keyring`, `log_file`, `admin_socket`), take memory (`client_oc_size`) or skip the
-//! checks of permissions (`client_permissions`, `fuse_default_permissions`).
+//! Options of Ceph that a client other than root may set. Root may set all options. Other options would make the daemon, which runs as root, read
+//! and write files for the client (`keyring`, `log_file`, `admin_socket`), take memory (`client_oc_size`) or skip the checks of permissions
+//! (`client_permissions`, `fuse_default_permissions`).
 
 use std::{env, ffi::CString, fs};
 
-/// What anyone may set: where the file system is, and how one's own mount behaves.
+/// The options that anyone may set: the location of the file system, and the behaviour of one's own mount.
 const OPEN_TO_ALL: &[&str] = &[
     "auth_client_required",
     "auth_supported",
@@ -30,20 +30,20 @@ const OPEN_TO_ALL: &[&str] = &[
     "rados_osd_op_timeout",
 ];
 
-/// Whether anyone may set the option. Ceph takes a space or a dash in a name for an underscore.
+/// Whether anyone may set the option. Ceph treats a space or a dash in a name as an underscore.
 pub fn is_open_to_all(option: &[u8]) -> bool {
     let plain: Vec<u8> = option.iter().map(|byte| if matches!(byte, b' ' | b'-') { b'_' } else { *byte }).collect();
     OPEN_TO_ALL.iter().any(|open| open.as_bytes() == plain)
 }
 
-/// Whether this is the configuration of the daemon's own host, which is as trusted as the daemon.
+/// Whether these are the contents of the configuration of the daemon's own host, which is as trusted as the daemon.
 pub fn is_of_this_host(contents: &[u8]) -> bool {
     let path = env::var_os("CEPH_CONF").unwrap_or_else(|| "/etc/ceph/ceph.conf".into());
     fs::read(path).is_ok_and(|ours| ours == contents)
 }
 
-/// The options in a configuration file that anyone may set, with their values, for the client `id`: those of the section
-/// `global` first, then those of `client`, then the client's own. What is not understood is left out.
+/// The options in a configuration file that anyone may set, with their values, for the client `id`: first those of the section `global`, then those
+/// of `client`, then those of the client's own section. Lines that are not understood are left out.
 pub fn open_to_all(contents: &[u8], id: &str) -> Vec<(CString, CString)> {
     let text = String::from_utf8_lossy(contents);
     let own = format!("client.{id}");

@@ -26,7 +26,7 @@ pub struct ClientCredentials {
 impl ClientCredentials {
     /// Reads the credentials of a socket's peer.
     pub fn of(socket: impl AsFd) -> io::Result<ClientCredentials> {
-        // rustix has no value for the process id 0, which the kernel says if the peer is in a PID namespace that is not ours.
+        // rustix has no value for the process id 0. The kernel reports 0 if the peer is in a PID namespace that is not ours.
         let about = getsockopt(&socket, PeerCredentials)?;
         Ok(ClientCredentials { pid: about.pid(), uid: about.uid(), gid: about.gid(), groups: groups(socket)? })
     }

@@ -1,5 +1,5 @@
-//! The processes below the front: one for each place, started when the first client wants to go there. One that ends, for
-//! whatever reason, costs its own clients a pause: they come again, and the front starts another.
+//! The processes below the front: one for each place, started when the first client wants to go there. If a process ends for any reason, its
+//! clients only have a pause: they connect again, and the front starts another process.
 
 use std::{
     env,
@@ -33,20 +33,20 @@ use crate::{
     wire::{Errno, hello::LOBBY},
 };
 
-/// The number of the first slot's control in the watch; smaller ones are clients'.
+/// The number in the watch of the first slot's control; smaller numbers belong to clients.
 pub const FIRST_CONTROL: u64 = 1 << 62;
-/// How much longer than a process itself the front waits for its end.
+/// How much longer the front waits for a process's end than the process itself takes at most.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the processes of a daemon that takes over may take to mount.
 const PREPARATION: Duration = Duration::from_secs(30);
 
-/// A client that has said where it wants to go.
+/// A client whose hello has been read.
 pub struct Visitor {
     /// The number of the connection.
     pub id: u64,
     /// The client's user.
     pub uid: u32,
-    /// Where it wants to go.
+    /// The requested place.
     pub place: u64,
     /// The connection.
     pub socket: OwnedFd,
@@ -58,24 +58,24 @@ pub struct MountProcesses {
     figures_for_others: OwnedFd,
     sessions: SessionNumber,
     watch: Arc<Watch>,
-    /// By slot. The lobby has the first.
+    /// Indexed by slot. The lobby has the first slot.
     processes: Vec<Option<PlaceProcess>>,
 }
 
 struct PlaceProcess {
     place: u64,
-    /// The user for whom it was started.
+    /// The user for whom the process was started.
     uid: u32,
     child: Child,
     control: ProcessControl,
-    /// The configuration with which it has mounted.
+    /// The configuration with which the process has mounted.
     configuration: Option<OwnedFd>,
-    /// Clients that came after it had begun to end.
+    /// Clients that came after the process had begun to end.
     waiting: Vec<Visitor>,
 }
 
 impl MountProcesses {
-    /// The lobby, and room for `mounts` other places. Returns libcephfs's version, too.
+    /// Opens the lobby, with room for `mounts` other places. Also returns libcephfs's version.
     pub fn open(
         figures: Arc<ProxyCounters>,
         figures_for_others: OwnedFd,
@@ -90,7 +90,7 @@ impl MountProcesses {
         Ok((places, version))
     }
 
-    /// Waits for what a process says first: libcephfs's version.
+    /// Waits for a process's first report: libcephfs's version.
     fn first_news(&mut self, slot: usize, until: Option<Instant>) -> anyhow::Result<String> {
         let Some(Some(process)) = self.processes.get(slot) else { bail!("there is no process") };
         loop {
@@ -105,7 +105,7 @@ impl MountProcesses {
         }
     }
 
-    /// The mounts that there are.
+    /// The current mounts.
     pub fn mounts(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
         self.processes
             .iter()
@@ -113,7 +113,7 @@ impl MountProcesses {
             .filter_map(|process| Some((process.uid, process.configuration.as_ref()?.as_fd())))
     }
 
-    /// Starts processes that mount what another daemon has mounted, and waits until all have.
+    /// Starts processes that mount what another daemon has mounted, and waits until all of them have mounted.
     pub fn prepare(&mut self, mounts: Vec<(u32, OwnedFd)>) -> anyhow::Result<()> {
         let until = Instant::now() + PREPARATION;
         let mut slots = Vec::new();
@@ -136,13 +136,13 @@ impl MountProcesses {
         self.sessions.lock.as_ref().map(AsFd::as_fd)
     }
 
-    /// The locked file is this daemon's, too, from now on.
+    /// From now on, this daemon holds the locked file, too.
     pub fn keep_lock(&mut self, lock: OwnedFd) {
         self.sessions.lock = Some(lock);
     }
 
-    /// The daemon before this one is gone, and `well`: it has unmounted all. Otherwise its sessions hold what it had, so all
-    /// processes end, and their successors end these sessions.
+    /// Handles the end of the daemon before this one. `well`: that daemon has unmounted everything. Otherwise its sessions still hold its
+    /// capabilities, so all processes end, and their successors end these sessions.
     pub fn is_alone(&mut self, well: bool) {
         self.sessions.names.alone = true;
         for process in self.processes.iter().skip(1).flatten().filter(|_| !well) {
@@ -156,7 +156,7 @@ impl MountProcesses {
         self.figures.over_all(|process| process.clients()) as usize + waiting
     }
 
-    /// Hands a client over to the process of its place, which is started if there is none.
+    /// Hands a client over to the process of its place. Starts the process if there is none.
     pub fn hand_over(&mut self, visitor: Visitor) -> Result<(), Refusal> {
         let is_there = |process: &Option<PlaceProcess>| process.as_ref().is_some_and(|p| p.place == visitor.place);
         let slot = match self.processes.iter().position(is_there) {
@@ -176,17 +176,17 @@ impl MountProcesses {
                 self.figures.process(slot).handed.fetch_add(1, Relaxed);
                 Ok(())
             }
-            // It ends. Its successor will have this client.
+            // The process is ending. Its successor will get this client.
             Err(Errno::PIPE | Errno::CONNRESET) => {
                 process.waiting.push(visitor);
                 Ok(())
             }
-            // There are many clients at once; this one tries again.
+            // The process has many new clients at once, so this client has to try again.
             Err(_) => Err((Errno::AGAIN, RefusalReason::Resources)),
         }
     }
 
-    /// A slot for another process. A user who is not root may have a quarter of those that are free, and at least one.
+    /// A slot for another process. A user other than root may have a quarter of the free slots, and at least one.
     fn free_slot(&self, visitor: &Visitor) -> Result<usize, Refusal> {
         if visitor.place == LOBBY {
             return Ok(0);
@@ -214,7 +214,7 @@ impl MountProcesses {
         let (control, theirs) =
             ProcessControl::new(&self.sessions.names, self.figures_for_others.as_fd(), configuration)?;
         self.watch.add(&control, FIRST_CONTROL + slot as u64)?;
-        // The same program, even if the file has been replaced since.
+        // The same program is started, even if its file has been replaced since.
         let child = Command::new("/proc/self/exe")
             .arg0("libcephfsd")
             .args(env::args_os().skip(1))
@@ -228,7 +228,7 @@ impl MountProcesses {
         Ok(())
     }
 
-    /// Handles a process that has said something, or has ended. Returns how it has ended.
+    /// Handles a report or the end of a process. If the process has ended, returns its exit status.
     pub fn see(&mut self, slot: u64) -> Option<ExitStatus> {
         let slot = slot as usize;
         let process = self.processes.get_mut(slot)?;
@@ -253,13 +253,13 @@ impl MountProcesses {
             );
         }
         for visitor in waiting {
-            // It comes again if this does not succeed.
+            // If this does not succeed, the client connects again.
             let _ = self.hand_over(visitor);
         }
         Some(status)
     }
 
-    /// Ends all processes in order, and waits for them: what clients wrote is flushed.
+    /// Ends all processes in order, and waits for them. They flush what clients wrote.
     pub fn close(mut self) -> anyhow::Result<()> {
         let until = Instant::now() + FAREWELL + PATIENCE;
         for process in self.processes.iter_mut().flatten() {

@@ -110,14 +110,13 @@ impl Pool {
             let (job, more) = {
                 let mut jobs = lock(&self.jobs);
                 if jobs.is_empty() || !share.enter_job() {
-                    // Whoever ends a job looks for another.
+                    // A worker that finishes a job looks for another job.
                     return;
                 }
                 (jobs.pop_front(), !jobs.is_empty())
             };
             pool.about_to_block();
-            // This worker may have consumed the ring of several jobs. It rings again for the others, since this job may
-            // take long.
+            // This worker may have consumed one wakeup for several jobs. It sends another wakeup for the others, since this job may take long.
             if more {
                 sys::wake(self.job_wakeup.as_fd());
             }
@@ -129,8 +128,8 @@ impl Pool {
         }
     }
 
-    /// Called by a worker before it begins something that may take long. If no other worker is idle, starts one for the
-    /// next wakeup. The share limits how many workers can be busy.
+    /// Called by a worker before an operation that may take long. If no other worker is idle, this starts one for the next wakeup. The share limits
+    /// how many workers can be busy.
     pub fn about_to_block(&self) {
         if self.idle.load(Ordering::Relaxed) == 0 {
             self.grow();
@@ -163,12 +162,12 @@ impl Pool {
         self.connections.read().unwrap_or_else(|e| e.into_inner()).values().cloned().collect()
     }
 
-    /// Whether every job is done.
+    /// Whether all jobs are done.
     pub fn at_rest(&self) -> bool {
         self.pending.load(Ordering::SeqCst) == 0
     }
 
-    /// Adds a client, whose wakeup workers wait for from now on.
+    /// Adds a client. From now on, workers wait for the client's wakeup.
     pub fn add(&self, connection: Arc<ClientConnection>) -> rustix::io::Result<()> {
         let id = connection.id;
         self.connections.write().unwrap_or_else(|e| e.into_inner()).insert(id, connection.clone());
@@ -190,20 +189,20 @@ impl Pool {
         }));
     }
 
-    /// Has a worker unmount what nobody uses.
+    /// Has a worker unmount a mount that nobody uses.
     pub fn unmount(&self, mount: Arc<SharedMount>) {
         self.submit(Box::new(move || drop(mount)));
     }
 
-    /// Has a worker give free memory back to the kernel, if there is much.
+    /// Has a worker give free memory back to the kernel, if there is enough of it.
     pub fn trim(&self) {
         if self.shared.freed.is_much() {
             self.submit(Box::new(heap::trim));
         }
     }
 
-    /// Has workers take the releases of clients that make no request, and look at requests that no worker has seen, since
-    /// the client had its part of the workers.
+    /// Has workers take the releases of clients that make no request. The workers also check for requests that no worker has taken because the
+    /// client already had its share of the workers.
     pub fn sweep(&self) {
         let limit = self.shared.place.idle_inodes_stay();
         for connection in self.connections() {

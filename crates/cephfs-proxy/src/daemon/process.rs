@@ -1,5 +1,5 @@
-//! The main thread of a process below the front: receives clients from the front, notices when they leave, and does
-//! periodic work. It never calls libcephfs, which may block: that is for workers.
+//! The main thread of a process below the front: receives clients from the front, notices when they leave, and does periodic work. It never calls
+//! libcephfs, which may block. Workers call libcephfs.
 
 use std::{
     fs::File,
@@ -41,11 +41,11 @@ use crate::{
 
 const SIGNALS: u64 = u64::MAX;
 const FRONT: u64 = u64::MAX - 1;
-/// How long clients are served on at the end, while what they wrote is flushed.
+/// At the end, how long clients are still served while their writes are flushed.
 const FLUSH_BEFORE: Duration = Duration::from_secs(5);
 
-/// Serves the clients of a place until a signal ends it, or nobody has used the mount for a while. `slot`: where its
-/// figures are.
+/// Serves the clients of a place until a signal ends the process, or nobody has used the mount for a while. `slot`: the index of the process's
+/// figures.
 pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<()> {
     let signals = signals::block(signals::ENDING).context("cannot set up signals")?;
     let ProcessStart { control, names, figures, configuration } = FrontControl::begin()?;
@@ -100,7 +100,7 @@ pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<(
         let limit = if flush.is_some() { Duration::from_millis(1) } else { TICK };
         for event in watch.wait(limit)? {
             match event {
-                // Clients are served meanwhile, so that their pause is short.
+                // Clients are served during the flush, so that their pause is short.
                 SIGNALS => {
                     watch.remove(&signals);
                     flush = Some(Flush::begin(&pool));
@@ -130,7 +130,7 @@ pub fn run(options: &DaemonOptions, place: u64, slot: usize) -> anyhow::Result<(
     }
 }
 
-/// Has the kernel end this process with the front, however that ends: the next daemon starts its own.
+/// Makes the kernel end this process when the front ends for any reason: the next daemon starts its own processes.
 fn end_with_the_front(control: &FrontControl) -> anyhow::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("cannot end with the front")?;
     if control.is_alone() {
@@ -139,7 +139,7 @@ fn end_with_the_front(control: &FrontControl) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends this process, since a write that is made again takes too long.
+/// Ends this process, since a repeated write takes too long.
 fn hangs() -> ! {
     tracing::warn!(
         "libcephfs does not come back from a write that is made again: the clients of this mount have to mount again"
@@ -148,15 +148,14 @@ fn hangs() -> ! {
     unsafe { libc::_exit(1) }
 }
 
-/// Loads libcephfs on a thread of its own: its initialisers touch most of a MiB of stack, which the main thread would
-/// keep.
+/// Loads libcephfs on a separate thread: its initialisers touch most of a MiB of stack, which the main thread would keep.
 fn load(library: &Path) -> anyhow::Result<&'static Ceph> {
     let library = library.to_owned();
     let loading = thread::Builder::new().stack_size(8 << 20).spawn(move || Ceph::load(&library))?;
     loading.join().unwrap_or_else(|_| bail!("cannot load libcephfs"))
 }
 
-/// Mounts with the configuration of another daemon's mount, whose clients come soon.
+/// Mounts with the configuration of another daemon's mount, whose clients will come soon.
 fn mount(shared: &Arc<DaemonState>, configuration: File) -> anyhow::Result<()> {
     let bytes = read_configuration(&configuration)?;
     let shared = shared.clone();
@@ -166,16 +165,16 @@ fn mount(shared: &Arc<DaemonState>, configuration: File) -> anyhow::Result<()> {
     mounting.join().unwrap_or_else(|_| bail!("cannot mount"))
 }
 
-/// Tells the front the configuration of this process's mount, for a daemon that takes over.
+/// Sends the front the configuration of this process's mount, for a daemon that takes over.
 fn tell(control: &FrontControl, configuration: &[u8]) -> anyhow::Result<()> {
     let mut file = File::from(rustix::fs::memfd_create("configuration", MemfdFlags::CLOEXEC)?);
     file.write_all(configuration)?;
-    // If the front is gone, so is this process.
+    // If the front is gone, this process ends, too.
     let _ = control.mounted(file.as_fd());
     Ok(())
 }
 
-/// The flush of all that clients have written.
+/// The flush of everything that clients have written.
 struct Flush {
     left: Arc<AtomicUsize>,
     until: Instant,
@@ -225,7 +224,7 @@ fn farewell(
     pool: &Arc<Pool>,
 ) -> anyhow::Result<()> {
     let until = Instant::now() + FAREWELL;
-    // Who comes from now on waits for the next process. Who has come before comes again.
+    // Clients that come from now on wait for the next process. Clients that have come before connect again.
     control.close();
     while let Ok(Some(_)) | Err(Errno::PROTO | Errno::MFILE) = control.client() {}
     clients.close();

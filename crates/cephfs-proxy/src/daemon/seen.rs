@@ -1,5 +1,4 @@
-//! Tracing of requests by static probes, and their metrics. Without a tracer and without metrics, not even the time is
-//! read.
+//! Tracing and metrics of requests. Static probes report requests to tracers. Without a tracer and without metrics, not even the time is read.
 
 use std::sync::atomic::Ordering;
 
@@ -18,9 +17,9 @@ semaphores!(REQUEST);
 /// How long a request took, nanoseconds.
 #[derive(Clone, Copy)]
 struct RequestTimes {
-    /// From its submission until a worker took it; 0: not known.
+    /// From the submission until a worker took the request; 0: not known.
     waited: u64,
-    /// From then until it was served, nearly all of it in libcephfs.
+    /// From then until the request was served. libcephfs takes nearly all of this time.
     served: u64,
 }
 
@@ -60,7 +59,7 @@ pub fn watched(
     result
 }
 
-/// Tells the client whether to note when it submits requests: only if a tracer or the metrics need that.
+/// Tells the client whether to note the times of its requests' submission: only if a tracer or the metrics need them.
 pub fn publish(connection: &ClientConnection, shared: &DaemonState) {
     let wanted = u32::from(shared.figures.on || REQUEST.start() || REQUEST.done());
     let timed = &connection.mapping.control().seen.0.timed;

@@ -1,9 +1,9 @@
-//! Names of the daemon's sessions with metadata servers. The sessions of a daemon that is killed keep their
-//! capabilities for a minute. By the name, the next daemon ends such a session as soon as it mounts the same again.
+//! Names of the daemon's sessions with metadata servers. When a daemon is killed, its sessions keep their capabilities for a minute. By the name,
+//! the next daemon ends such a session as soon as it mounts with the same configuration.
 //!
-//! Only a random number is kept, in one file. A mount's name follows from it, from the host and from the mount's
-//! configuration. One mount at a time has a name: the front starts no second process for a place, and daemons that take
-//! over from one another use two kinds of names in turn.
+//! Only a random number is kept, in one file. A mount's name is derived from this number, the host and the mount's configuration. Only one mount at
+//! a time uses a name: the front starts no second process for a place, and daemons that take over from one another alternate between two kinds of
+//! names.
 
 use std::{
     ffi::CString,
@@ -22,16 +22,16 @@ use crate::wire::{Errno, errno_of, hello::LOBBY};
 
 /// CEPH_RECLAIM_RESET: end the earlier session instead of taking over its state.
 const RESET: u32 = 1;
-/// What it means that sessions have no names.
+/// The consequence of sessions without names.
 const UNNAMED: &str = "if this daemon is killed, the cluster keeps its sessions for a minute";
-/// The files with what a mount's processes have in common, by the mount's place.
+/// The files with the number that a mount's processes have in common, one for each mount's place.
 pub const LINEAGE: &str = "lineage";
 /// The number of hexadecimal digits of the random number.
 const DIGITS: usize = 32;
 
-/// The random number. Without a directory that keeps it, there is none, and sessions have no names.
+/// The random number. Without a directory that keeps the number, there is none, and sessions have no names.
 pub struct SessionNumber {
-    /// What processes need for the names.
+    /// What processes need to derive the names.
     pub names: SessionNames,
     /// Locked as long as the daemon runs: two daemons with the same names would end each other's sessions. A daemon that
     /// takes over gets the locked file.
@@ -47,7 +47,7 @@ impl SessionNumber {
         })
     }
 
-    /// The number in `folder`, which the daemon of the other turn uses still.
+    /// The number in `folder`, which the daemon of the other turn still uses.
     pub fn share(folder: &Path, turn: u8) -> anyhow::Result<SessionNumber> {
         let digits = read(&folder.join("sessions"))
             .with_context(|| format!("there is no number of sessions in {}", folder.display()))?;
@@ -72,20 +72,20 @@ impl SessionNumber {
     }
 }
 
-/// What follows from the random number and a mount's configuration.
+/// Derives names and places from the random number and a mount's configuration.
 #[derive(Clone, Default)]
 pub struct SessionNames {
     /// The digits of the random number.
     pub number: Option<String>,
     /// Which of the two kinds of names this daemon uses: 0 or 1.
     pub turn: u8,
-    /// No daemon lives that uses the other kind of names.
+    /// Whether no daemon that uses the other kind of names is alive.
     pub alone: bool,
 }
 
 impl SessionNames {
-    /// The number of the place of mounts with this configuration. Without the random number, others could find a
-    /// configuration that has the place of another one.
+    /// The number of the place of mounts with this configuration. The random number keeps others from finding a configuration that has the place of
+    /// another configuration.
     pub fn place(&self, configuration: &[u8]) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.number, configuration).hash(&mut hasher);
@@ -100,17 +100,17 @@ impl SessionNames {
         CString::new(format!("libcephfsd-{:016x}{turn}", hasher.finish())).ok()
     }
 
-    /// Logs if this libcephfs lacks what names of sessions need.
+    /// Logs a message if this libcephfs lacks the functions that names of sessions need.
     pub fn check(ceph: &Ceph) {
         if ceph.ceph_start_reclaim.is_none() || ceph.ceph_finish_reclaim.is_none() || ceph.ceph_set_uuid.is_none() {
             tracing::warn!("{UNNAMED}: this libcephfs lacks ceph_start_reclaim, ceph_finish_reclaim or ceph_set_uuid");
         }
     }
 
-    /// Ends earlier sessions of this configuration's names, and gives the name to this mount. The mount must be
-    /// initialised, or libcephfs crashes, and not mounted yet. The other turn's session is left alone while its daemon
-    /// lives. Tells `ended` whether there was an earlier session of this mount's own name, at once: a process that is killed afterwards has ended
-    /// it, which the next one has to know.
+    /// Ends earlier sessions with this configuration's names, and gives the name to this mount. The mount must be initialised, or libcephfs
+    /// crashes, and not mounted yet. The other turn's session is left alone while its daemon lives. Calls `ended` at once with whether there was an
+    /// earlier session of this mount's own name: if this process is killed afterwards, the next process has to know that the earlier session was
+    /// ended.
     pub fn begin(&self, ceph: &Ceph, mount: *mut CephMount, configuration: &[u8], ended: impl Fn(bool)) {
         let (Some(start), Some(finish), Some(set), Some(name)) = (
             ceph.ceph_start_reclaim,
@@ -129,10 +129,10 @@ impl SessionNames {
             if let [own] = *results {
                 ended(own == 0);
             }
-            // SAFETY: likewise.
+            // SAFETY: no other thread uses the mount until it is mounted.
             unsafe { finish(mount) };
         }
-        // SAFETY: likewise.
+        // SAFETY: no other thread uses the mount until it is mounted; the name is a C string, which libcephfs copies.
         unsafe { set(mount, name.as_ptr()) };
         match results.last().copied().unwrap_or_default() {
             0 => tracing::info!("gave up the session of a daemon that was killed"),
@@ -150,25 +150,26 @@ fn lineage_path(folder: &Path, place: u64, turn: u8) -> PathBuf {
     folder.join(format!("{LINEAGE}-{place:016x}-{turn}"))
 }
 
-/// Whether a process of the place may have been killed, so that there may be a session of it.
+/// Whether an earlier process of the place may have been killed and may have left a session.
 pub fn may_follow(folder: &Path, place: u64, turn: u8) -> bool {
     lineage_path(folder, place, turn).exists()
 }
 
-/// Notes that this process has ended its session in order: none can follow it.
+/// Notes that this process has ended its session in order, so that the next process does not look for the session.
 pub fn has_ended(folder: &Path, place: u64, turn: u8) {
     let _ = fs::remove_file(lineage_path(folder, place, turn));
 }
 
-/// The number that a mount's process has in common with the one before it, if it `follows` that one: if it has ended that one's session itself. If
-/// the cluster had done so earlier, other clients may have changed what that process believed to have alone. 0: not known.
+/// The number that a mount's process has in common with the previous process, if it `follows` that process: if it has itself ended the previous
+/// process's session. If the cluster had ended the session earlier, other clients may have changed files to which the previous process believed to
+/// have exclusive access. 0: not known.
 pub fn lineage(folder: &Path, place: u64, turn: u8, follows: bool) -> u64 {
     let path = lineage_path(folder, place, turn);
-    // The process before may not have got as far as a session, and had nothing then.
+    // The previous process may have ended before it had a session, and so had nothing open.
     let mounting = path.with_extension("mounting");
     let number = read(&path).filter(|_| follows || mounting.exists()).map_or_else(|| write(folder, &path), Ok);
     let number = number.unwrap_or_else(|error| {
-        // The next process would find the number of those before.
+        // Without this removal, the next process would find the number of the earlier processes.
         let _ = fs::remove_file(&path);
         tracing::warn!("what is not flushed cannot be written again after a crash: {}: {error:#}", path.display());
         String::new()
@@ -177,13 +178,13 @@ pub fn lineage(folder: &Path, place: u64, turn: u8, follows: bool) -> u64 {
     number.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
-/// Notes that this process of the place has a session, which the next one has to find. Returns whether that could be noted.
+/// Notes that this process of the place has a session, which the next process has to find. Returns whether that could be noted.
 pub fn has_session(folder: &Path, place: u64, turn: u8) -> bool {
     let mounting = lineage_path(folder, place, turn).with_extension("mounting");
     fs::remove_file(&mounting).is_ok() || !mounting.exists()
 }
 
-/// The host's identity, since the directory may have been copied to another host with its disk.
+/// The host's identity. It is part of the names, since the directory may have been copied to another host with its disk.
 fn host() -> (Vec<u8>, Vec<u8>) {
     let read = |path| fs::read(path).unwrap_or_default();
     (read("/etc/machine-id"), read("/proc/sys/kernel/hostname"))

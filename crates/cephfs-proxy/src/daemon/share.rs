@@ -1,5 +1,5 @@
-//! How many workers there may be, and who may have how many: a client may have a quarter of those that are free, and at
-//! least one. So a client whose requests hang leaves workers to the others, however many such clients there are.
+//! How many workers there may be, and how many of them each client may have: a quarter of the free workers, and at least one. So a client whose
+//! requests hang leaves workers for the others, even if there are many such clients.
 
 use std::{
     collections::VecDeque,
@@ -12,13 +12,13 @@ use std::{
 use super::{connection::ClientConnection, lock};
 use crate::sys;
 
-/// After so many clients that wait, those that are gone are taken out of the queue.
+/// After this many waiting clients, clients that are gone are removed from the queue.
 const LOOK_FOR_GONE: usize = 64;
 
 /// The workers of this process.
 pub struct WorkerShare {
     limit: usize,
-    /// The workers at work for clients. For a moment it counts those that find none left, too.
+    /// The workers that serve clients. For a moment, this also counts requests for which no worker is left.
     used: AtomicUsize,
     /// The number of clients in `waiting`.
     queued: AtomicUsize,
@@ -26,13 +26,13 @@ pub struct WorkerShare {
     waiting: Mutex<VecDeque<Weak<ClientConnection>>>,
     /// The workers that do jobs.
     jobs: Mutex<usize>,
-    /// The jobs that flush what a client has written, done or not begun.
+    /// The jobs that flush a client's writes, including those that have not begun.
     flushes: Arc<AtomicUsize>,
-    /// The jobs that read in advance, likewise.
+    /// The jobs that read in advance, including those that have not begun.
     ahead: Arc<AtomicUsize>,
 }
 
-/// A place for a job of one kind, until this is dropped.
+/// A place for a job of one kind, which is freed when this value is dropped.
 pub struct JobPlace(Arc<AtomicUsize>);
 
 impl JobPlace {
@@ -62,7 +62,7 @@ impl WorkerShare {
         }
     }
 
-    /// Takes a worker for a client. If none is left, the client is called once there is.
+    /// Takes a worker for a client. If no worker is left, the client is called once there is one.
     pub fn enter(&self, client: &Arc<ClientConnection>) -> bool {
         let mut theirs = lock(&client.workers);
         let used = self.used.fetch_add(1, Ordering::SeqCst);
@@ -79,8 +79,8 @@ impl WorkerShare {
             waiting.push_back(Arc::downgrade(client));
             self.queued.store(waiting.len(), Ordering::SeqCst);
         }
-        // A client that has its part has workers that look for its next request. If another worker was given back
-        // meanwhile, this calls the client at once.
+        // A client that has its share already has workers that look for its next request. If another worker became free meanwhile, this calls the
+        // client at once.
         self.give_back();
         false
     }
@@ -111,7 +111,7 @@ impl WorkerShare {
         }
     }
 
-    /// Takes a worker for a job. Jobs may hang, too.
+    /// Takes a worker for a job. Jobs are limited since they may hang, too.
     pub fn enter_job(&self) -> bool {
         let mut jobs = lock(&self.jobs);
         let may = *jobs < (self.limit / 4).max(1);
@@ -119,13 +119,13 @@ impl WorkerShare {
         may
     }
 
-    /// Takes a place for a job that flushes, if there is one. They take half of the jobs' workers at most: those that release what clients have left
-    /// do not wait for a pool that takes no data. A client without a place flushes by itself later.
+    /// Takes a place for a job that flushes, if there is one. These jobs take half of the jobs' workers at most. So jobs that release the objects
+    /// of former clients do not wait for a pool that takes no data. A client without a place flushes by itself later.
     pub fn enter_flush(&self) -> Option<JobPlace> {
         JobPlace::take(&self.flushes, self.limit / 8)
     }
 
-    /// The same for a job that reads in advance: a quarter of the jobs' workers.
+    /// The same for a job that reads in advance. These jobs take a quarter of the jobs' workers at most.
     pub fn enter_ahead(&self) -> Option<JobPlace> {
         JobPlace::take(&self.ahead, self.limit / 16)
     }

@@ -9,10 +9,10 @@ use nix::sys::{
 
 /// The signals that end a process.
 pub const ENDING: &[Signal] = &[Signal::SIGTERM, Signal::SIGINT];
-/// The signal that has the front start its successor, and the program with it that is installed now.
+/// The signal on which the front starts its successor from the program that is installed now.
 pub const UPGRADE: Signal = Signal::SIGUSR2;
 
-/// Blocks these signals for this thread and those that it starts; returns a descriptor from which to read them.
+/// Blocks these signals for this thread and for the threads that it starts later. Returns a descriptor from which to read them.
 pub fn block(signals: &[Signal]) -> io::Result<SignalFd> {
     let mut set = SigSet::empty();
     signals.iter().for_each(|signal| set.add(*signal));

@@ -1,6 +1,6 @@
-//! Where snapshots were seen. Clients look up inodes in snapshots by number, after a restart of the daemon also. libcephfs
-//! fails an assertion, which ends the daemon, if such a snapshot does not exist (seen with 16.2 and 18.2). So the daemon
-//! looks first whether it is still where it was seen. The list is kept for the next daemon.
+//! Where snapshots were seen. Clients look up inodes in snapshots by number, also after a restart of the daemon. If the snapshot does not exist,
+//! libcephfs fails an assertion, which ends the daemon (seen with 16.2 and 18.2). So the daemon first checks whether the snapshot is still where it
+//! was seen. The list is kept for the next daemon.
 
 use std::{
     cmp::Reverse,
@@ -12,11 +12,11 @@ use std::{
 
 use super::{figures::MOST_MOUNTS, lock, mounts::SharedMount, serve::own};
 
-/// The most snapshots of which the daemon knows where they are.
+/// The most snapshots whose places the daemon remembers.
 const MOST: usize = 1024;
-/// The most lists that are kept, each of a mount's configuration.
+/// The most lists that are kept, one for each mount's configuration.
 const MOST_LISTS: usize = MOST_MOUNTS;
-/// The beginning of a list's name. A list of all mounts, of an earlier version, has nothing after it.
+/// The beginning of a list's name. An earlier version kept one list for all mounts, whose name is only this.
 pub const LIST: &str = "snapshots";
 
 /// A snapshot: its number, the inode of a directory whose directory of snapshots lists it, and its name there.
@@ -27,7 +27,7 @@ struct SnapshotPlace {
     name: CString,
 }
 
-/// The snapshots of a mount. A place is only where to look.
+/// The snapshots of a mount. An entry only says where to look: the snapshot may no longer be there.
 #[derive(Default)]
 pub struct SnapshotPlaces {
     file: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl SnapshotPlaces {
         SnapshotPlaces { file: Some(file), places: Mutex::new(places) }
     }
 
-    /// Removes the lists that were not written for the longest time, beyond those that are kept, and an earlier version's.
+    /// Removes the lists beyond the limit that were not written for the longest time, and the list of an earlier version.
     pub fn prune(folder: &Path, list: &str) {
         let lists = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;

@@ -1,11 +1,11 @@
-//! How a daemon takes over from another one that runs. The new one comes to the door of the old one, a socket in the folder
-//! of --state, and both speak over that connection until the old one has ended:
+//! How a daemon takes over from a running one. The new daemon connects to the door of the old one, a socket in the folder of --state. Both use this
+//! connection until the old daemon has ended:
 //!
-//! 1. The new daemon says what it speaks. The old one answers with what is mounted, and goes on serving.
-//! 2. The new daemon mounts all of that, and says so. If it fails, or ends, nothing has changed.
-//! 3. The old one gives it the listening socket, the lock of the folder and the door, flushes what clients wrote, and lets go of the
-//!    clients, which come to the new one.
-//! 4. When it has unmounted, the old one says that it has ended well.
+//! 1. The new daemon states its versions. The old one answers with its mounts, and continues to serve.
+//! 2. The new daemon mounts the same, and reports that. If it fails, or ends, nothing has changed.
+//! 3. The old daemon passes the listening socket, the lock of the folder and the door. It flushes what clients wrote, and disconnects the clients,
+//!    which connect to the new daemon.
+//! 4. After the old daemon has unmounted everything, it reports that it has ended well.
 
 use std::{
     fs,
@@ -47,7 +47,7 @@ const PROMPT: Duration = Duration::from_secs(5);
 const PREPARED: &[u8] = b"prepared";
 const ENDED_WELL: &[u8] = b"ended";
 
-/// What each side says first.
+/// The first packet of each side.
 #[derive(Debug, PartialEq)]
 struct Greeting {
     /// MAGIC.
@@ -56,11 +56,11 @@ struct Greeting {
     version: u32,
     /// The version of the protocol that clients speak.
     clients: u32,
-    /// Its process.
+    /// The sender's process.
     pid: u32,
     /// Which kind of names the old daemon's sessions have.
     turn: u8,
-    /// The number of the packets that follow, each with a user and the configuration of a mount.
+    /// The number of the packets that follow. Each contains a user and the configuration of a mount.
     mounts: u32,
 }
 
@@ -99,12 +99,12 @@ impl Greeting {
         sys::send_packet(to, writer.written(), &[])
     }
 
-    /// Receives the other side's, and says why the two do not go together.
+    /// Receives the other side's greeting. Fails with the reason if the two daemons are incompatible.
     fn receive(from: BorrowedFd<'_>) -> anyhow::Result<Greeting> {
         let mut room = [0; 64];
         let (length, _) = sys::receive_packet(from, &mut room)?;
         let packet = &room[..length];
-        // The rest differs between versions.
+        // The rest of the packet differs between versions.
         match hello::spoken(packet) {
             Ok((MAGIC, VERSION)) => {}
             Ok((MAGIC, version)) => bail!(
@@ -135,11 +135,11 @@ pub struct Inheritance<D, E = D> {
     pub door: E,
 }
 
-/// Where a daemon that takes over comes.
+/// The socket to which a daemon that takes over connects.
 pub struct Door(OwnedFd);
 
 impl Door {
-    /// The door in a folder that this daemon has locked. Without one, the daemon can only be restarted.
+    /// Opens the door in a folder that this daemon has locked. Without a door, the daemon can only be restarted.
     pub fn open(folder: &Path) -> Option<Door> {
         let opened = Door::try_open(&folder.join(DOOR));
         opened.inspect_err(|error| tracing::warn!("nobody can take over from this daemon: {error:#}")).ok()
@@ -158,7 +158,7 @@ impl Door {
         Ok(Door(socket))
     }
 
-    /// Lets a daemon in that is to take over, and tells it what is mounted.
+    /// Accepts a daemon that wants to take over, and tells it what is mounted.
     pub fn accept(&self, places: &MountProcesses) -> Option<Successor> {
         let socket = listener::accept(&self.0).ok()??;
         let greeted = Door::greet(socket, places);
@@ -172,7 +172,8 @@ impl Door {
         }
         be_prompt(&socket)?;
         let mounts: Vec<_> = places.mounts().collect();
-        // Before it is known whether the two go together: the other side finds out, too, and says it where it was started.
+        // The answer is sent before this side checks the compatibility: the other side then finds the error, too, and reports it where it was
+        // started.
         Greeting::new(places.names().turn, mounts.len()).send(socket.as_fd())?;
         let greeting = Greeting::receive(socket.as_fd())?;
         for (uid, configuration) in mounts {
@@ -191,23 +192,23 @@ impl AsFd for Door {
 /// The daemon that takes over, as the old one sees it.
 pub struct Successor {
     socket: OwnedFd,
-    /// Its process.
+    /// The successor's process.
     pub pid: u32,
 }
 
 impl Successor {
-    /// Reads what it says: whether it has mounted all. Otherwise it is gone.
+    /// Reads the successor's report that it has mounted everything. False: the successor is gone.
     pub fn is_prepared(&self) -> bool {
         let mut room = [0; 64];
         sys::receive_packet(self.socket.as_fd(), &mut room).is_ok_and(|(length, _)| &room[..length] == PREPARED)
     }
 
-    /// Gives it what it needs to serve. Returns whether that succeeded.
+    /// Passes the successor what it needs to serve. Returns whether that succeeded.
     pub fn give(&self, all: &Inheritance<BorrowedFd<'_>>) -> bool {
         sys::send_packet(self.socket.as_fd(), PREPARED, &[all.listener, all.lock, all.door]).is_ok()
     }
 
-    /// Tells it that this daemon has ended well.
+    /// Tells the successor that this daemon has ended well.
     pub fn done(self) {
         let _ = sys::send_packet(self.socket.as_fd(), ENDED_WELL, &[]);
     }
@@ -223,15 +224,15 @@ impl AsFd for Successor {
 #[derive(Debug)]
 pub struct Predecessor {
     socket: OwnedFd,
-    /// Its process.
+    /// The predecessor's process.
     pub pid: u32,
-    /// Which kind of names its sessions have.
+    /// Which of the two kinds of names the predecessor's sessions have.
     pub turn: u8,
     mounts: Vec<(u32, OwnedFd)>,
 }
 
 impl Predecessor {
-    /// The daemon that runs with this folder; `None`: none does.
+    /// Finds the running daemon that uses this folder; `None`: there is none.
     pub fn find(folder: &Path) -> anyhow::Result<Option<Predecessor>> {
         let path = folder.join(DOOR);
         let socket = listener::unix_socket()?;
@@ -264,12 +265,12 @@ impl Predecessor {
         Ok(Predecessor { socket, pid: greeting.pid, turn: greeting.turn, mounts })
     }
 
-    /// What it has mounted, for whom, and with which configurations.
+    /// The predecessor's mounts: for each, the user for whom it was mounted, and its configuration.
     pub fn mounts(&mut self) -> Vec<(u32, OwnedFd)> {
         std::mem::take(&mut self.mounts)
     }
 
-    /// Says that all is mounted. From then on, clients are this daemon's.
+    /// Reports that everything is mounted. From then on, this daemon serves the clients.
     pub fn inherit(&self) -> anyhow::Result<Inheritance<OwnedFd, Door>> {
         let inherited = || -> Result<(usize, Vec<OwnedFd>), Errno> {
             sys::send_packet(self.socket.as_fd(), PREPARED, &[])?;
@@ -282,13 +283,13 @@ impl Predecessor {
         }
     }
 
-    /// Reads what it says at its end: whether it has unmounted all.
+    /// Reads the predecessor's report at its end: whether it has unmounted everything.
     pub fn has_ended_well(&self) -> bool {
         let mut room = [0; 64];
         sys::receive_packet(self.socket.as_fd(), &mut room).is_ok_and(|(length, _)| &room[..length] == ENDED_WELL)
     }
 
-    /// Waits for its end.
+    /// Waits until the predecessor has ended.
     pub fn wait(&self) {
         let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&sys::timespec(FAREWELL + PATIENCE)));
     }
@@ -300,7 +301,7 @@ impl AsFd for Predecessor {
     }
 }
 
-/// Has a connection's calls wait for the other side, but not for long.
+/// Sets a short time limit for the calls on a connection.
 fn be_prompt(socket: &OwnedFd) -> anyhow::Result<()> {
     rustix::io::ioctl_fionbio(socket, false)?;
     for direction in [Timeout::Send, Timeout::Recv] {

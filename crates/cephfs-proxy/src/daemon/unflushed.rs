@@ -1,5 +1,5 @@
-//! Bounds what a client has to keep in case this daemon is killed: once a client has written much, the daemon flushes it by itself. The counts in
-//! the shared memory (`FlushCounts`) tell the client what is on disk, even after this process is gone.
+//! Limits the data that a client has to keep in case this daemon is killed: once a client has written much, the daemon flushes the data without a
+//! request. The counts in the shared memory (`FlushCounts`) tell the client which data is on disk, even after this process has ended.
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering},
@@ -9,29 +9,29 @@ use std::{
 use super::{DaemonState, connection::ClientConnection, handles::HeldObject, lock};
 use crate::layout::{KEPT_OVERHEAD, MOST_UNFLUSHED, MUCH_UNFLUSHED};
 
-/// For how long no large write is kept of a client that writes faster than Ceph takes the data.
+/// If a client writes faster than Ceph takes the data, the client keeps no large write for this long.
 const TOO_FAST: Duration = Duration::from_secs(1);
 
 /// What a client has written and the daemon has not flushed.
 #[derive(Default)]
 pub struct Unflushed {
     sizes: Mutex<UnflushedSizes>,
-    /// The number of the last flush. Held during a flush.
+    /// The number of the last flush. Locked during a flush.
     flushing: Mutex<u64>,
 }
 
-/// Bytes.
+/// The numbers of unflushed bytes.
 #[derive(Default)]
 struct UnflushedSizes {
-    /// Of writes under way.
+    /// The bytes of writes under way.
     beginning: usize,
-    /// Of writes that have ended since the last flush began.
+    /// The bytes of writes that have ended since the last flush began.
     written: usize,
-    /// Of those before, while that flush is under way.
+    /// The bytes of earlier writes, while that flush is under way.
     leaving: usize,
-    /// A worker is to flush.
+    /// Whether a worker has been told to flush.
     is_called: bool,
-    /// Until when no large write is kept.
+    /// Until when the client keeps no large write.
     too_fast: Option<Instant>,
 }
 
@@ -49,7 +49,7 @@ pub struct WriteUnderWay<'c> {
 }
 
 impl ClientConnection {
-    /// Begins a write of so many bytes that the client is to keep. If too much is not flushed, flushes first.
+    /// Begins a write of this many bytes, which the client will keep. If too much is not flushed, flushes first.
     pub fn begin_write<'c>(self: &'c Arc<Self>, shared: &'c DaemonState, length: usize) -> WriteUnderWay<'c> {
         let size = length + KEPT_OVERHEAD;
         let is_too_much = {
@@ -63,7 +63,8 @@ impl ClientConnection {
         WriteUnderWay { connection: self, shared, size }
     }
 
-    /// The same for a large write, without a flush: `None` if too much is not flushed, or was a moment ago. Then the client does not keep it.
+    /// The same for a large write, without a flush. `None` if too much is not flushed, or was a moment ago: then the client does not keep the
+    /// write.
     pub fn begin_large_write<'c>(
         self: &'c Arc<Self>,
         shared: &'c DaemonState,
@@ -84,7 +85,7 @@ impl ClientConnection {
         Some(WriteUnderWay { connection: self, shared, size })
     }
 
-    /// Flushes all that the client has written, if that is `needed` once no other thread flushes.
+    /// Flushes all that the client has written, if `needed` still returns true once no other thread flushes.
     fn flush_if(&self, needed: fn(&UnflushedSizes) -> bool) {
         let mut number = lock(&self.unflushed.flushing);
         {
@@ -96,7 +97,8 @@ impl ClientConnection {
         }
         let counts = &self.mapping.control().flushes.0;
         *number += 1;
-        // Before the files are looked at, so that whatever the client finds answered before this number is among them.
+        // The number is stored before the list of files is made. So the list includes all files whose writes the client saw answered before it
+        // saw this number.
         counts.begun.store(*number, Ordering::SeqCst);
         if self.flush_all() {
             counts.done.store(*number, Ordering::SeqCst);
@@ -110,7 +112,7 @@ impl ClientConnection {
             HeldObject::File(file) => Some(file.clone()),
             _ => None,
         });
-        // All of them, even if one fails. As long as the client has not heard of a failure, nothing counts as flushed.
+        // All files are flushed, even if one of them fails. Until the client has been told of a failure, nothing counts as flushed.
         files.iter().filter(|file| !file.flush()).count() == 0
     }
 }

@@ -1,4 +1,4 @@
-//! What a main thread waits for.
+//! The descriptors for which a main thread waits.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ use crate::sys;
 pub struct Watch(OwnedFd);
 
 impl Watch {
-    /// Without descriptors.
+    /// A watch without descriptors.
     pub fn new() -> io::Result<Watch> {
         Ok(Watch(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
@@ -28,7 +28,7 @@ impl Watch {
         epoll::add(&self.0, fd, EventData::new_u64(id), EventFlags::IN | EventFlags::RDHUP)
     }
 
-    /// Removes a descriptor. One that is closed everywhere is removed without that.
+    /// Removes a descriptor. A descriptor that is closed everywhere is removed automatically.
     pub fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.0, fd);
     }

@@ -1,5 +1,5 @@
-//! Upper bounds of the memory, in bytes, that an object of a client takes here and in libcephfs. They are above what
-//! was measured; `tests/ceph/clients` compares.
+//! Upper bounds of the memory, in bytes, that an object of a client takes here and in libcephfs. They exceed the measured values;
+//! `tests/ceph/clients` compares them.
 //!
 //! The bounds leave out libcephfs's caches of a mount, which have their own limits (client_cache_size, client_oc_size).
 //! They also leave out an inode's extended attributes, of which the metadata server allows 64 KiB.
@@ -12,7 +12,7 @@ pub const INODE: usize = 8 << 10;
 pub const FILE: usize = 1 << 10;
 /// An open directory: libcephfs keeps a thousand entries for each.
 pub const DIRECTORY: usize = 512 << 10;
-/// A mount, mounted or not. It may be shared with no other client, and has a dozen threads.
+/// A mount, mounted or not. Its client may be the only one, and it has a dozen threads.
 pub const MOUNT: usize = 16 << 20;
 
 /// An identity whose groups take this many bytes.

@@ -1,4 +1,4 @@
-//! Writes to an open file: their marks, by which a client can tell whether anybody else has changed the file, and their flushes.
+//! Writes to an open file: their flushes, and their marks, by which a client can tell whether anybody else has changed the file.
 
 use std::{
     collections::HashMap,
@@ -13,36 +13,36 @@ use std::{
 use super::{handles::File, lock};
 use crate::wire::ChangeMark;
 
-/// How long a metadata server is not asked about a file that others have open: doubled each time, up to the longest.
+/// For how long the daemon asks no metadata server about a file that others have open. The time is doubled for each refusal, up to the longest.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How often to look whether a metadata server has given back the right to have a file alone.
+/// How often to check whether a metadata server has given back exclusive access to a file.
 const LOOKS: u32 = 10;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
-/// How many ticks a write may take that is made again: 10 s, far less than the cluster waits for a delegation (`delegations::RECALL_LIMIT`).
+/// The most ticks that a repeated write may take: 10 s, far less than the cluster waits for a delegation (`delegations::RECALL_LIMIT`).
 const MOST_TICKS: u32 = 40;
 
 /// What was written to an open file.
 #[derive(Default)]
 pub struct FileWrites {
-    /// Held during a write whose mark is wanted, so that the next one does not begin before the mark is read.
+    /// Locked during a write whose mark is wanted, so that the next write does not begin before the mark is read.
     order: Mutex<Option<RightRefused>>,
-    /// Not all is flushed.
+    /// Whether something is not flushed yet.
     unflushed: AtomicBool,
-    /// The error of a flush that the client has not asked for: its next one tells it. Held during a flush.
+    /// The error of a flush that the client has not requested. The client's next flush returns the error. Locked during a flush.
     error: Mutex<Option<i32>>,
 }
 
-/// A metadata server has not given the right to have the file alone.
+/// A metadata server has refused exclusive access to the file.
 struct RightRefused {
-    /// Until when it is not asked again.
+    /// No metadata server is asked again before this time.
     until: Instant,
     pause: Duration,
 }
 
-/// The writes that are being made again, by file: for how many ticks. The daemon holds a delegation of the file meanwhile. If libcephfs lets the write
-/// wait, for instance because somebody makes a snapshot at that moment, everybody else waits for the file. The write cannot be taken
-/// back, and must not come after somebody else's, so the process has to end.
+/// The writes that are being repeated: for each file, for how many ticks. Meanwhile, the daemon holds a delegation of the file. If libcephfs delays
+/// the write, for instance because somebody makes a snapshot at that moment, everybody else waits for the file. The write cannot be cancelled, and
+/// must not come after a write by somebody else, so the process has to end.
 #[derive(Default)]
 pub struct Rewrites(Mutex<HashMap<usize, u32>>);
 
@@ -55,7 +55,8 @@ impl Rewrites {
         result
     }
 
-    /// Counts a tick. Returns whether a write takes too long. Ticks, since time passes for a process that is stopped, too.
+    /// Counts a tick. Returns whether a write takes too long. The limit is in ticks, not in time, since time also passes while the process is
+    /// stopped.
     pub fn tick(&self) -> bool {
         let mut under_way = lock(&self.0);
         under_way.values_mut().for_each(|ticks| *ticks += 1);
@@ -63,24 +64,25 @@ impl Rewrites {
     }
 }
 
-/// A file that nobody else had open when this was made. Other writes through the file wait.
+/// A file that nobody else had open when this value was created. Other writes through the file wait.
 pub struct Alone<'f> {
     file: &'f File,
-    /// The mark of its last change then.
+    /// The mark of the file's last change at that time.
     pub before: ChangeMark,
     _order: MutexGuard<'f, Option<RightRefused>>,
 }
 
 impl Alone<'_> {
-    /// Runs `write`, which makes a write to the file again. The delegation is held throughout, so that nobody can change the file between the
+    /// Runs `write`, which repeats a write to the file. The delegation is held throughout, so that nobody can change the file between the
     /// comparison and the write. `None` if others have the file open, or may have.
     pub fn write_again<T>(&self, under_way: &Rewrites, write: impl FnOnce() -> T) -> Option<T> {
         let file = self.file;
         file.mount.exclusively(file, || under_way.during(file.raw as usize, write))
     }
 
-    /// The mark of a write that was made since; `None` if anybody else may have changed the file since. libcephfs does not give up the right
-    /// to buffer data during a write, so a file that it has alone before and after, it has had in between.
+    /// The mark of a write that was made since this value was created; `None` if anybody else may have changed the file since. libcephfs does not
+    /// give up the right to buffer data during a write. So if it has exclusive access to the file before and after the write, it has had this
+    /// access in between.
     pub fn after_write(&self) -> Option<ChangeMark> {
         let after = self.file.mount.exclusively(self.file, || self.file.mark())?;
         (after.version == self.before.version.wrapping_add(1)).then_some(after)
@@ -97,7 +99,7 @@ impl File {
             if order.as_ref().is_some_and(|refused| Instant::now() < refused.until) {
                 return None;
             }
-            // Attributes that were set may have cost rights to the file. They come back with the attributes, or a little later.
+            // Setting attributes may have cost the daemon rights to the file. The rights come back with the attributes, or a little later.
             self.mount.ask(self.inode);
             before = (0..LOOKS).find_map(|look| {
                 thread::sleep(BETWEEN_LOOKS * look.min(1));
@@ -121,7 +123,7 @@ impl File {
         self.written.unflushed.store(true, Ordering::SeqCst);
     }
 
-    /// Flushes what was written, without the client's asking. Returns whether all is on disk, as far as is known.
+    /// Flushes what was written, without a request of the client. Returns whether all data is on disk, as far as is known.
     pub fn flush(&self) -> bool {
         let mut error = lock(&self.written.error);
         if self.written.unflushed.swap(false, Ordering::SeqCst) {
@@ -139,9 +141,9 @@ impl File {
         error.take().unwrap_or(result)
     }
 
-    /// `ceph_ll_fsync` of data and attributes. With data only, libcephfs does not write the size, and appended bytes
-    /// would not survive the daemon. libcephfs also returns 0 if the cluster has evicted the daemon and the writes are
-    /// lost; this checks for that.
+    /// Calls `ceph_ll_fsync` for data and attributes. If called for data only, libcephfs does not write the size, and appended bytes would be lost
+    /// with the daemon. libcephfs also returns 0 if the cluster has evicted the daemon and the writes are lost, so this function checks for an
+    /// eviction.
     fn sync_now(&self) -> i32 {
         // SAFETY: the file is held.
         let result = unsafe { (self.mount.ceph().ceph_ll_fsync)(self.mount.raw(), self.raw, 0) };

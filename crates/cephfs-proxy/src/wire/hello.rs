@@ -1,15 +1,15 @@
 //! The first packets, the only ones on the socket. A client sends a hello; the daemon answers with the shared memory,
 //! an eventfd and the version table, or refuses.
 //!
-//! A client says to which place it wants to go. Each place is a process of the daemon: in the lobby, clients prepare
-//! their mounts, and each other place has one mount. The answer to `Mount` has the number of the mount's place. A client
-//! that prepares a mount at another place is told the right one, so a number alone opens nothing.
+//! A client's hello names the place to which the client connects. Each place is a process of the daemon: in the lobby, clients prepare their
+//! mounts, and each other place has one mount. The answer to `Mount` has the number of the mount's place. If a client prepares a mount at a wrong
+//! place, it is told the right one. So a number alone gives no access.
 
 use super::{Errno, Malformed, Wire, WireReader, WireWriter};
 
 /// The beginning of every first packet.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"libcephP");
-/// The version of this protocol. Others are refused, since library and daemon are installed together.
+/// The version of this protocol. Other versions are refused, since the library and the daemon are installed together.
 pub const VERSION: u32 = 6;
 /// The most bytes of a first packet.
 pub const PACKET_SIZE: usize = 256;
@@ -17,7 +17,7 @@ pub const PACKET_SIZE: usize = 256;
 /// The place in which clients prepare mounts.
 pub const LOBBY: u64 = 0;
 
-/// Reads the beginning of a first packet, which all versions share: whether it is one, and its version.
+/// Reads the beginning of a first packet, which is the same in all versions: the magic number and the version.
 ///
 /// # Errors
 ///

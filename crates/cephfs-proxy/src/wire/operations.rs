@@ -12,7 +12,7 @@ use super::{
 pub trait ProxyOperation<'a>: Wire<'a> {
     /// The operation's number.
     const CODE: u16;
-    /// Whether the request may be sent again if it is not known whether it has been served.
+    /// Whether the request may be repeated if it is not known whether the daemon has served it.
     const REPEATABLE: bool;
     /// The answer, unless the result is an errno.
     type Answer: for<'m> Wire<'m>;
@@ -73,7 +73,7 @@ macro_rules! operations {
         pub enum Request<'a> { $($name($name $(<$life>)?)),* }
 
         impl<'a> Request<'a> {
-            /// Decodes number and request, which must use all bytes.
+            /// Decodes the number and the request, which must use all bytes.
             pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
                 let mut reader = WireReader::new(bytes);
                 let request = match u16::take(&mut reader)? {
@@ -119,7 +119,7 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Does nothing, except that the daemon takes releases with every request.
+    /// Does nothing. The daemon takes releases with every request, so this request makes room for releases.
     1 repeatable Nop {} -> ();
     /// `ceph_create`.
     2 repeatable Create<'a> { id: Option<&'a CStr> } -> Handle;
@@ -185,8 +185,8 @@ operations! {
     /// `ceph_ll_read`; the bytes read are data, the result is their number. `memory` is the number of the file's memory that the client
     /// has mapped; 0: none.
     43 repeatable Read { mount: Handle, file: Handle, offset: i64, length: u32, memory: u64 } -> CachedData;
-    /// `ceph_ll_write` of the data. The answer's version is known if nobody else in the cluster, and no other open file of the
-    /// daemon's, could have changed the file at that time.
+    /// `ceph_ll_write` of the data. The mark is known if nobody else in the cluster, and no other open file of the daemon, could have changed the
+    /// file at that time.
     44 once Write { mount: Handle, file: Handle, offset: i64 } -> ChangeMark;
     /// `ceph_ll_lseek`; the result is the new offset.
     45 repeatable Lseek { mount: Handle, file: Handle, offset: i64, whence: i32 } -> ();
@@ -194,17 +194,17 @@ operations! {
     46 repeatable Fsync { mount: Handle, file: Handle, data_only: i32 } -> ();
     /// `ceph_ll_fallocate`.
     47 once Fallocate { mount: Handle, file: Handle, mode: i32, offset: i64, length: i64 } -> ();
-    /// A write of data that an earlier daemon had acknowledged, if the file's version is `version` and nobody else can change the file
-    /// meanwhile. EAGAIN if others have the file open, or may have; EIO if the version is another one.
+    /// Repeats a write that an earlier daemon had acknowledged, if the file's version is `version` and nobody else can change the file meanwhile.
+    /// EAGAIN if others have the file open, or may have; EIO if the version differs.
     48 once Rewrite { mount: Handle, file: Handle, offset: i64, version: u64 } -> ChangeMark;
-    /// Passes the descriptor of the memory that has the file's data, in a packet on the socket, which is sent before the answer. A client
-    /// makes one such request at a time. EAGAIN if there is no such memory, or the client has not taken earlier packets.
+    /// Passes the descriptor of the memory that has the file's data, in a packet on the socket that is sent before the answer. A client makes one
+    /// such request at a time. EAGAIN if there is no such memory, or if the client has not received earlier packets.
     49 repeatable MapData { mount: Handle, file: Handle } -> DataMemory;
 
     /// `ceph_ll_opendir`, and the first entries, as for `Readdir`.
     50 repeatable Opendir { mount: Handle, inode: Handle, room: u32, perms: Handle } -> OpenDirectory;
-    /// `ceph_readdir_r`, as often as there is room. Data is a sequence of `DirectoryEntry` and name; the result is its number of
-    /// bytes. With `rewind`, `ceph_rewinddir` comes first.
+    /// Calls `ceph_readdir_r` as often as there is room. Data is a sequence of `DirectoryEntry` and name; the result is its number of bytes. With
+    /// `rewind`, `ceph_rewinddir` is called first.
     51 repeatable Readdir { mount: Handle, dir: Handle, rewind: bool, room: u32 } -> Entries;
     /// `ceph_ll_releasedir`.
     52 once Releasedir { mount: Handle, dir: Handle } -> ();
@@ -217,7 +217,7 @@ operations! {
     /// inode, the length, an `Xattr` and the value of each extended attribute follow. The result is the number of
     /// bytes.
     64 repeatable LookupMany { mount: Handle, parent: Handle, want: u32, names: u32, xattrs: u32, perms: Handle } -> ();
-    /// `ceph_ll_setxattr` to the data.
+    /// `ceph_ll_setxattr`; the value is data.
     61 once Setxattr<'a> { mount: Handle, inode: Handle, name: &'a CStr, flags: i32, perms: Handle } -> ChangeMark;
     /// `ceph_ll_listxattr`; the names are data, the result their length.
     62 repeatable Listxattr { mount: Handle, inode: Handle, room: u32, perms: Handle } -> Xattr;

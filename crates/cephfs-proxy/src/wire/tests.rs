@@ -1,4 +1,4 @@
-//! What is written is read again; what is cut, prolonged or arbitrary is refused, and never more than that.
+//! Encoded values are decoded again; truncated, extended or arbitrary bytes are refused, without a panic.
 
 use proptest::prelude::*;
 

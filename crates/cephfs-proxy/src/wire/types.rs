@@ -4,13 +4,13 @@ pub use rustix::io::Errno;
 
 use super::{Malformed, Wire, WireReader, WireWriter};
 
-/// The errno that a negative result means. EIO for a number that is none, since the other side may be wrong: an errno is 4095 at most.
+/// The errno for a negative result. EIO if the number is not an errno (at most 4095), since the other side may be wrong.
 pub fn errno_of(result: i64) -> Errno {
     let errno = result.checked_neg().filter(|errno| (1..4096).contains(errno));
     errno.map_or(Errno::IO, |errno| Errno::from_raw_os_error(errno as i32))
 }
 
-/// The negative result that means an errno.
+/// The negative result for an errno.
 pub fn result_of(errno: Errno) -> i64 {
     -i64::from(errno.raw_os_error())
 }
@@ -55,7 +55,7 @@ impl DirectoryEntry {
     pub const SIZE: usize = 18;
 }
 
-/// Gives a struct of values its `Wire`.
+/// Implements `Wire` for a struct of values.
 macro_rules! wire_struct {
     ($name:ident $($field:ident)*) => {
         impl<'a> Wire<'a> for $name {
@@ -125,7 +125,7 @@ pub struct Validity {
 /// An inode that was found or created, and its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FoundInode {
-    /// The inode; 0 if the name does not exist, and that may be cached.
+    /// The inode; 0 if the name does not exist, and its absence may be cached.
     pub inode: Handle,
     /// The requested attributes.
     pub statx: Statx,
@@ -135,7 +135,7 @@ pub struct FoundInode {
     pub name: Validity,
 }
 
-/// What CephFS notes of the last change of a file.
+/// CephFS's record of the last change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeMark {
     /// The file's version, which each write increments by one.
@@ -145,14 +145,14 @@ pub struct ChangeMark {
 }
 
 impl ChangeMark {
-    /// Whether it is the mark of a change.
+    /// Whether this is the mark of a known change.
     pub fn is_known(&self) -> bool {
         *self != ChangeMark::default()
     }
 }
 
 impl Default for ChangeMark {
-    /// Not known.
+    /// The mark of an unknown change.
     fn default() -> ChangeMark {
         ChangeMark { version: u64::MAX, ctime: Timespec::default() }
     }
@@ -165,7 +165,7 @@ pub struct Opened {
     pub file: Handle,
     /// The last change that the daemon knows of.
     pub mark: ChangeMark,
-    /// The same as at an earlier process if nobody could change what that one had open until this one came; 0: not known.
+    /// The same number as from an earlier process, if nobody could change that process's open files until this process started; 0: not known.
     pub lineage: u64,
 }
 
@@ -185,7 +185,7 @@ pub struct CachedData {
     pub memory: u64,
     /// The validity of the memory's chunks: those of the version `stamp.first`.
     pub stamp: Validity,
-    /// The data is only there, not in the slot: the client has mapped this memory.
+    /// Whether the data is only in the memory, which the client has mapped, and not in the slot.
     pub is_only_there: bool,
 }
 
@@ -194,7 +194,7 @@ pub struct CachedData {
 pub struct DataMemory {
     /// Its number.
     pub memory: u64,
-    /// For how many chunks it has room.
+    /// The number of chunks for which the memory has room.
     pub chunks: u32,
 }
 
@@ -210,7 +210,7 @@ pub struct Attributes {
 /// The answer about an extended attribute, besides its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Xattr {
-    /// Not 0: the attribute does not exist, and that may be cached.
+    /// Not 0: the attribute does not exist, and its absence may be cached.
     pub errno: i32,
     /// The validity of the value, or of the errno.
     pub stamp: Validity,

@@ -1,4 +1,4 @@
-//! The protobuf page read back, for a program that shows what another one serves.
+//! Parses the protobuf page, for a program that shows the metrics of another one.
 
 use anyhow::{Context, Result, ensure};
 use prost::Message;
@@ -6,13 +6,13 @@ use prost::Message;
 use super::{MetricFamily, ProtobufHistogram, ProtobufMetric};
 use crate::Native;
 
-/// Nobody counts so far: more is no count, and sums of these do not overflow.
+/// A larger count is invalid: no real counter reaches it. Sums of valid counts do not overflow.
 const MOST: u64 = 1 << 48;
 
-/// All figures of one name.
+/// All figures with the same name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadFamily {
-    /// As the page has it: a counter's name ends with `_total`, that of an information with `_info`.
+    /// The name as on the page: a counter's name ends with `_total`, an info metric's with `_info`.
     pub name: String,
     /// The figures.
     pub points: Vec<ReadPoint>,
@@ -21,33 +21,34 @@ pub struct ReadFamily {
 /// One figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadPoint {
-    /// Name and value of each label.
+    /// The name and the value of each label.
     pub labels: Vec<(String, String)>,
-    /// What is said.
+    /// The figure's value.
     pub value: ReadValue,
 }
 
-/// What one figure says.
+/// The value of a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReadValue {
-    /// Of a counter or a gauge.
+    /// The value of a counter or a gauge.
     Number(f64),
-    /// Of a summary.
+    /// The value of a summary.
     Sum {
         /// The sum.
         sum: u64,
-        /// Of how many.
+        /// The number of values in the sum.
         count: u64,
     },
-    /// Durations; bytes, errors and sizes are zero. What is read from it is off by a factor of 1.33 at most: see [`Native`].
+    /// Durations. The bytes, errors and sizes are zero. A value read from it is off by a factor of 1.33 at most: see [`Native`].
     Histogram(Box<model::Histogram>),
 }
 
-/// Reads a page that [`crate::page`] has written as [`crate::Format::Protobuf`]. It takes some ten times the page's memory: the caller bounds the page.
+/// Parses a page that [`crate::page`] has written as [`crate::Format::Protobuf`]. Parsing takes about ten times the page's memory, so the caller
+/// must limit the page.
 ///
 /// # Errors
 ///
-/// When it is no such page, or is damaged.
+/// When the page has another format, or is damaged.
 pub fn read(mut page: &[u8]) -> Result<Vec<ReadFamily>> {
     let mut families = Vec::new();
     while !page.is_empty() {

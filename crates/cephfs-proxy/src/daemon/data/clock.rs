@@ -1,6 +1,6 @@
-//! Which chunks are evicted. Clients read without the daemon, so it does not see which chunks they use. It hides a chunk before it
-//! evicts it: a client that still uses the chunk asks, and the chunk is shown again. One that nobody has asked for when its turn comes
-//! again goes.
+//! Chooses the chunks to evict (a clock algorithm). Clients read without a request, so the daemon does not see which chunks they use. So the daemon
+//! hides a chunk before it evicts the chunk. If a client still uses a hidden chunk, the client asks for it, and the daemon shows the chunk again.
+//! If no client has asked for a hidden chunk by its next turn, the chunk is evicted.
 
 use std::{
     ops::Range,
@@ -11,27 +11,27 @@ use std::{
 use super::{CHUNK, CacheState, ChunkState, DataCache, FileMemory, FillPlan, HeldChunk};
 use crate::daemon::lock;
 
-/// The most chunks that are looked at to make room, and some for each that needs room.
+/// The most chunks that are examined to make room, besides a few for each chunk that needs room.
 const AT_ONCE: usize = 64;
-/// After so many more entries, the clock is searched for those of chunks that are gone.
+/// After this many new entries, the clock is searched for entries whose chunks are gone.
 const LOOK_FOR_GONE: usize = 4096;
 
-/// For how long a chunk is hidden at least before it goes. So more chunks in use than there is room for do not take turns: those that find no room are
-/// read from libcephfs.
+/// The shortest time for which a chunk is hidden before its eviction. If the chunks in use exceed the room, this keeps them from evicting one
+/// another: chunks without room are read from libcephfs.
 const GRACE: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 
-/// A chunk, by its file and the file's memory.
+/// An entry of the clock: a chunk, by its file and the file's memory.
 pub struct ClockEntry {
     pub ino: u64,
     pub number: u64,
     pub chunk: usize,
-    /// The same as the chunk's, unless the chunk is gone.
+    /// Equal to the ticket of the chunk, unless the chunk is gone.
     pub ticket: u64,
-    /// When it was hidden, if it still is.
+    /// When the chunk was hidden, if it is still hidden.
     pub hidden: Option<Instant>,
 }
 
-/// A chunk that is to be removed.
+/// A chunk to be evicted.
 pub struct Victim {
     memory: Arc<FileMemory>,
     chunk: usize,
@@ -44,7 +44,7 @@ impl Victim {
 }
 
 impl CacheState {
-    /// Makes these chunks busy, and takes room for them. Returns whether there is enough.
+    /// Marks these chunks as busy, and reserves room for them. Returns whether there is enough room.
     pub fn claim(&mut self, memory: &FileMemory, missing: &[usize], budget: usize, plan: &mut FillPlan) -> bool {
         if !self.take_room(missing.len() * CHUNK, budget, plan) {
             return false;
@@ -57,7 +57,7 @@ impl CacheState {
         for &chunk in missing {
             let busy = HeldChunk { version: 0, bytes: CHUNK, state: ChunkState::Busy, ticket: 0 };
             match file.chunks.get_mut(&chunk) {
-                // It was just chosen as a victim, or another thread fills it.
+                // The chunk was just chosen as a victim, or another thread fills it.
                 Some(held) if held.state == ChunkState::Busy => {
                     freed += CHUNK;
                     continue;
@@ -65,7 +65,7 @@ impl CacheState {
                 Some(held) => {
                     freed += held.bytes;
                     *held = HeldChunk { ticket: held.ticket, ..busy };
-                    // A client that may read the file only from now on must not see what was in the chunk before.
+                    // A client that gets access to the file only now must not see the previous contents of the chunk.
                     memory.take_away(chunk);
                 }
                 None => {
@@ -110,10 +110,10 @@ impl CacheState {
         Some((&file.memory, held))
     }
 
-    /// Takes so many bytes of the budget, and chooses chunks to evict for them.
+    /// Takes this many bytes of the budget, and chooses chunks to evict for them.
     fn take_room(&mut self, bytes: usize, budget: usize, plan: &mut FillPlan) -> bool {
         let now = Instant::now();
-        // Each chunk is hidden once before it goes.
+        // The loop meets each chunk twice: first to hide it, then to evict it.
         for _ in 0..(2 * self.clock.len()).min(AT_ONCE + 2 * bytes / CHUNK) {
             if self.used + bytes <= budget {
                 break;
@@ -150,7 +150,7 @@ impl CacheState {
 }
 
 impl DataCache {
-    /// Removes chunks that were chosen.
+    /// Removes the chosen chunks.
     pub fn evict(&self, victims: Vec<Victim>) {
         for Victim { memory, chunk } in victims {
             memory.take_away(chunk);

@@ -1,12 +1,13 @@
-//! File data that clients read from shared memory (../data_pages.rs). Which files and chunks are there, within one budget for a mount.
+//! A cache of file data in shared memory, from which clients read (../data_pages.rs). This module decides which files and chunks are cached, within
+//! one budget for each mount.
 //!
-//! A file gets memory when it is read for the second time and a delegation shows that no other host changes it. A chunk is filled when it is read again
-//! some time later (`pattern`), and not at the cost of what is in use (`clock`). The version of a chunk
-//! is the file's version at the moment before the chunk was read from libcephfs: whatever happens to the file from that moment on changes the version,
-//! so the chunk need not be touched then. A chunk of an old version is filled anew, or evicted like others.
+//! A file gets memory when it is read for the second time and a delegation shows that no other host changes the file. A chunk is filled when it is
+//! read again some time later (`pattern`), but does not displace chunks that are in use (`clock`). The version of a chunk is the file's version
+//! just before the chunk was read from libcephfs. Every later change of the file changes the version, so the chunk need not be updated then. A
+//! chunk of an old version is filled again, or evicted like other chunks.
 //!
-//! The lock is never held during a call of libcephfs. A thread that fills or removes a chunk marks it as busy; others that want it wait a while, as
-//! they would for libcephfs.
+//! The lock is never held during a call of libcephfs. A thread that fills or removes a chunk marks the chunk as busy. Other threads that need the
+//! chunk wait for it for a while, as they would wait for libcephfs.
 
 mod clock;
 mod pattern;
@@ -26,15 +27,15 @@ use crate::data_pages::{CHUNK, DataPages, MOST_CHUNKS};
 use clock::{ClockEntry, Victim};
 use pattern::ReadPattern;
 
-/// The most files with memory: each takes a descriptor and a mapping.
+/// The most files with memory: each file needs a descriptor and a mapping.
 const MOST_FILES: usize = if cfg!(test) { 20 } else { 2048 };
-/// The most files that are looked at to find one that nobody uses.
+/// The most files that are examined to find an unused one.
 const LOOKED_AT: usize = 16;
-/// The most address space for them.
+/// The most address space for all files, in chunks.
 const MOST_CHUNKS_MAPPED: usize = (16 << 40) / CHUNK;
-/// What a file takes besides its chunks and their entries.
+/// The bytes that a file takes besides its chunks and their entries.
 const FILE_OVERHEAD: usize = 4 << 10;
-/// The room for chunks of a file is a multiple of this, so that a file can grow a little.
+/// A file's memory has room for a multiple of this number of chunks, so that the file can grow a little.
 const ROOM_UNIT: usize = 16;
 /// The most files of which the cache remembers that they were read.
 const MOST_REMEMBERED: usize = 16 << 10;
@@ -46,7 +47,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 pub struct FileMemory {
     /// Its inode's number.
     ino: u64,
-    /// A number that no other memory of this process has. Never 0.
+    /// A number that is unique in this process. Never 0.
     pub number: u64,
     /// The mapping.
     pub pages: DataPages,
@@ -56,11 +57,11 @@ pub struct FileMemory {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ChunkState {
-    /// Clients may use it.
+    /// Clients may use the chunk.
     Shown,
-    /// The data is there. A client that wants it asks the daemon, which so learns that the chunk is still in use.
+    /// The data is present. A client that needs the data asks the daemon, so the daemon learns that the chunk is in use.
     Hidden,
-    /// A thread fills or removes it.
+    /// A thread fills or removes the chunk.
     Busy,
 }
 
@@ -68,7 +69,7 @@ struct HeldChunk {
     version: u64,
     bytes: usize,
     state: ChunkState,
-    /// The number of its entry in the clock; 0: none yet.
+    /// The number of the chunk's entry in the clock; 0: none yet.
     ticket: u64,
 }
 
@@ -76,22 +77,22 @@ struct CachedFile {
     memory: Arc<FileMemory>,
     chunks: HashMap<usize, HeldChunk>,
     pattern: ReadPattern,
-    /// When a client last asked for data. Clients that read all the time ask at least as often as a delegation's copies expire.
+    /// When a client last asked for data. A client that reads all the time asks at least whenever its copies under a delegation expire.
     used: Instant,
 }
 
 #[derive(Default)]
 struct CacheState {
     files: HashMap<u64, CachedFile>,
-    /// The files, the one to be dropped first at the beginning; some are gone.
+    /// The files, in the order in which they will be dropped. Some of them no longer exist.
     order: VecDeque<(u64, u64)>,
     /// Files that were read once.
     remembered: HashSet<u64>,
-    /// The chunks, in the order in which their eviction is considered; some are gone.
+    /// The chunks, in the order in which their eviction is considered. Some of them no longer exist.
     clock: VecDeque<ClockEntry>,
     /// The number of the last entry.
     tickets: u64,
-    /// The next of `order` to look after.
+    /// The index in `order` of the next file to check (`tend`).
     tended: usize,
     /// The bytes of all chunks, and the overhead of files.
     used: usize,
@@ -103,33 +104,33 @@ struct CacheState {
 pub struct DataCache {
     budget: usize,
     state: Mutex<CacheState>,
-    /// A chunk is no longer busy.
+    /// Signals that a chunk is no longer busy.
     settled: Condvar,
 }
 
-/// What to do about a read whose data is not all there.
+/// What to do about a read whose chunks are not all shown.
 #[derive(Default)]
 pub struct FillPlan {
-    /// Chunks to read from libcephfs, which are busy until [`DataCache::filled`].
+    /// Chunks to read from libcephfs. They are busy until [`DataCache::filled`].
     pub runs: Vec<Range<usize>>,
     /// Chunks to read in advance.
     pub ahead: Option<Range<usize>>,
-    /// Chunks to evict first.
+    /// Chunks to evict before that.
     pub victims: Vec<Victim>,
 }
 
 impl DataCache {
-    /// An empty cache of so many bytes; 0: no cache.
+    /// An empty cache with a budget of this many bytes; 0: no cache.
     pub fn new(budget: usize) -> DataCache {
         DataCache { budget, state: Mutex::default(), settled: Condvar::new() }
     }
 
-    /// Whether there is a cache.
+    /// Whether the cache is enabled.
     pub fn is_on(&self) -> bool {
         self.budget > 0
     }
 
-    /// Notes a read of a file. Returns whether it was read before.
+    /// Notes a read of a file. Returns whether the file was read before.
     pub fn is_read_again(&self, ino: u64) -> bool {
         let mut state = lock(&self.state);
         if state.files.contains_key(&ino) || state.remembered.contains(&ino) {
@@ -150,7 +151,7 @@ impl DataCache {
         })
     }
 
-    /// Gives a file of this size memory, in the place of what it has. Fails if there is no room beside the files in use.
+    /// Gives a file of this size new memory, which replaces its previous memory. Fails if the files in use leave no room.
     pub fn make_room(&self, ino: u64, size: u64) -> io::Result<Arc<FileMemory>> {
         let chunks = usize::try_from(size).map_or(usize::MAX, |size| (size / CHUNK + 1).next_multiple_of(ROOM_UNIT));
         if chunks > MOST_CHUNKS {
@@ -162,7 +163,7 @@ impl DataCache {
             gone.extend(state.drop_file(ino));
             state.drop_unused(chunks, &mut gone)
         };
-        // Clients may keep it mapped, but find nothing. A thread that fills a chunk removes that itself.
+        // Clients may keep this memory mapped, but find no data there. A thread that is filling a chunk removes that chunk itself.
         gone.drain(..).for_each(|memory| memory.pages.remove(0, memory.pages.chunks()));
         if !has_room {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -172,7 +173,7 @@ impl DataCache {
             let mut state = lock(&self.state);
             state.numbers += 1;
             let memory = Arc::new(FileMemory { ino, number: state.numbers, pages, readable });
-            // Of a thread that was faster.
+            // Another thread may have added memory for this file meanwhile.
             gone.extend(state.drop_file(ino));
             if state.order.len() > 2 * MOST_FILES {
                 let CacheState { order, files, .. } = &mut *state;
@@ -191,8 +192,8 @@ impl DataCache {
         Ok(memory)
     }
 
-    /// Removes the chunks of other versions than this: who has opened the file only now must not see what was in it before. Waits for chunks that
-    /// are being filled or removed. Returns whether that succeeded in time.
+    /// Removes the chunks of all versions but this one: a process that has just opened the file must not see its earlier contents. Waits for chunks
+    /// that are being filled or removed. Returns whether that succeeded in time.
     pub fn forget_old(&self, memory: &Arc<FileMemory>, version: u64) -> bool {
         let mut state = lock(&self.state);
         let (mut victims, mut busy, mut freed) = (Vec::new(), Vec::new(), 0);
@@ -218,11 +219,11 @@ impl DataCache {
         true
     }
 
-    /// Plans how to serve a read of `length` bytes, more than 0, whose data is not all shown. `None`: from libcephfs, without the cache.
+    /// Plans a read of `length` bytes, more than 0, whose chunks are not all shown. `None`: read from libcephfs, without the cache.
     pub fn plan(&self, memory: &FileMemory, version: u64, offset: u64, length: usize) -> Option<FillPlan> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(length)?;
-        // The file ends before its memory does, so the chunks beyond that are not needed.
+        // The file ends before its memory does, so chunks beyond the end of the file are not needed.
         let wanted = start / CHUNK..=(end.checked_sub(1)? / CHUNK).min(memory.pages.chunks() - 1);
         if wanted.is_empty() {
             return None;
@@ -246,7 +247,7 @@ impl DataCache {
                 _ => missing.push(chunk),
             }
         }
-        // What is read for the first time may not be read again.
+        // Chunks that are read for the first time may not be read again.
         let is_worth = missing.iter().filter(|chunk| file.pattern.is_asked_again(**chunk, most));
         if is_worth.count() < missing.len() {
             return None;
@@ -259,7 +260,7 @@ impl DataCache {
         has_room.then_some(plan)
     }
 
-    /// Claims chunks that are to be read in advance: those that are not there, but were read before.
+    /// Claims chunks to read in advance: chunks that are absent, but were read before.
     pub fn claim_ahead(&self, memory: &FileMemory, version: u64, wanted: Range<usize>) -> Option<FillPlan> {
         let mut state = lock(&self.state);
         let file = state.file(memory)?;
@@ -276,12 +277,12 @@ impl DataCache {
         has_room.then_some(plan)
     }
 
-    /// Notes that claimed chunks are filled from the file, which had this version before it was read: with so many bytes, all together. `None` if
-    /// that did not succeed.
+    /// Notes that claimed chunks are filled from the file. `version` is the file's version before the read, `length` the total of the bytes; `None`
+    /// if the read failed.
     pub fn filled(&self, memory: &FileMemory, run: Range<usize>, version: u64, length: Option<usize>) {
         let mut state = lock(&self.state);
         let Some(file) = state.file(memory) else {
-            // It was dropped meanwhile.
+            // The file was dropped while the chunks were filled.
             run.for_each(|chunk| memory.take_away(chunk));
             self.settled.notify_all();
             return;
@@ -316,12 +317,12 @@ impl DataCache {
 }
 
 impl CacheState {
-    /// The file of this memory, unless it has another one by now.
+    /// The cached file of this memory, unless the file has other memory by now.
     fn file(&mut self, memory: &FileMemory) -> Option<&mut CachedFile> {
         self.files.get_mut(&memory.ino).filter(|file| file.memory.number == memory.number)
     }
 
-    /// Drops the oldest files that nobody uses, as many as leave room for one more. Returns whether there is.
+    /// Drops the oldest unused files, as many as necessary for one more file. Returns whether there is room.
     fn drop_unused(&mut self, chunks: usize, gone: &mut Vec<Arc<FileMemory>>) -> bool {
         let mut looked_at = 0;
         while self.files.len() >= MOST_FILES || self.mapped + chunks > MOST_CHUNKS_MAPPED {
@@ -342,7 +343,7 @@ impl CacheState {
 
     fn drop_file(&mut self, ino: u64) -> Option<Arc<FileMemory>> {
         let file = self.files.remove(&ino)?;
-        // A client that copies from one of them at this moment notices that.
+        // A client that is copying from one of these chunks notices the change.
         file.chunks.keys().for_each(|chunk| file.memory.pages.begin(*chunk));
         self.used -= file.chunks.values().map(|held| held.bytes).sum::<usize>() + file.memory.overhead();
         self.mapped -= file.memory.pages.chunks();
@@ -358,12 +359,13 @@ impl CachedFile {
 }
 
 impl FileMemory {
-    /// What it takes besides its chunks: clients that look for absent chunks make all pages of the entries be there.
+    /// The bytes that the file takes besides its chunks. All pages of the entries count, since clients that look for absent chunks make the kernel
+    /// allocate them.
     fn overhead(&self) -> usize {
         self.pages.entries_size().next_multiple_of(PAGE) + FILE_OVERHEAD
     }
 
-    /// Removes a chunk that no other thread changes.
+    /// Removes a chunk that no other thread is changing.
     fn take_away(&self, chunk: usize) {
         self.pages.begin(chunk);
         self.pages.remove(chunk, 1);

@@ -1,4 +1,4 @@
-//! How a file is read, as far as the daemon sees it: the requests for chunks that are not shown.
+//! The read pattern of a file, as the daemon sees it: the requests for chunks that are not shown.
 
 use std::{
     mem,
@@ -9,40 +9,40 @@ use std::{
 /// The fewest and the most chunks that are read in advance.
 const FEWEST: usize = 16;
 const MOST: usize = 64;
-/// Reads of a chunk that are less apart usually count as one: a client reads on in small pieces, or several read the same file at once. libcephfs serves these
-/// faster than a chunk is filled.
+/// Reads of a chunk within this time usually count as one: a client reads the chunk in small pieces, or several clients read the file at once.
+/// libcephfs serves such reads faster than a chunk is filled.
 const APART: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(1) };
 /// The bits for the chunks of a file; chunks of larger files share them.
 const MOST_BITS: usize = 1 << 16;
 
-/// How a file is read.
+/// The read pattern of a file.
 #[derive(Default)]
 pub struct ReadPattern {
-    /// The last chunk that was asked for.
+    /// The last requested chunk.
     last: usize,
-    /// The end of what was read in advance, or is being read.
+    /// The end of the range that was read in advance, or is being read.
     ahead: usize,
-    /// How many chunks were read in advance the last time; 0: the file is not read sequentially.
+    /// The number of chunks of the last read in advance; 0: the file is not read sequentially.
     window: usize,
-    /// A chunk in the middle of these. It stays hidden, so that the daemon sees when clients have come that far.
+    /// A chunk in the middle of that range. It stays hidden, so that the daemon sees when clients have reached it.
     marker: Option<usize>,
-    /// Which chunks it is worth to fill.
+    /// The chunks that were requested before, and so are worth filling.
     asked: AskedBefore,
 }
 
-/// Which chunks were asked for.
+/// The requested chunks.
 #[derive(Default)]
 struct AskedBefore {
-    /// A bit for each chunk, since `since` and before that.
+    /// A bit for each chunk: requested since `since`, and before that.
     now: Vec<u64>,
     before: Vec<u64>,
     since: Option<Instant>,
-    /// How many chunks that are.
+    /// The number of requested chunks.
     count: usize,
 }
 
 impl ReadPattern {
-    /// Notes a request. Returns what to read in advance, of a file of so many chunks, if the request continues those before.
+    /// Notes a request. If the request continues the previous ones, returns the range to read in advance, of a file of this many chunks.
     pub fn next(&mut self, wanted: &RangeInclusive<usize>, chunks: usize) -> Option<Range<usize>> {
         let (first, last) = (*wanted.start(), *wanted.end());
         let before = mem::replace(&mut self.last, last);
@@ -71,8 +71,8 @@ impl ReadPattern {
         self.marker
     }
 
-    /// Notes that a chunk was asked for. Returns whether that was so before, some time ago. All is forgotten after more than `most` chunks: then
-    /// the file is read once from its beginning to its end, or it is read here and there and does not fit in the cache.
+    /// Notes that a chunk was requested. Returns whether the chunk had been requested before, some time ago. After more than `most` chunks, all
+    /// requests are forgotten: the file is read once from beginning to end, or is read at random and does not fit in the cache.
     pub fn is_asked_again(&mut self, chunk: usize, most: usize) -> bool {
         let AskedBefore { now, before, since, count } = &mut self.asked;
         let time = Instant::now();
@@ -95,7 +95,7 @@ impl ReadPattern {
         was_before
     }
 
-    /// Whether a chunk was asked for.
+    /// Whether a chunk was requested.
     pub fn was_asked(&self, chunk: usize) -> bool {
         let (word, bit) = place(chunk);
         [&self.asked.now, &self.asked.before].iter().any(|asked| asked.get(word).is_some_and(|bits| bits & bit != 0))

@@ -1,16 +1,16 @@
-//! Takes back memory that a client has made. To read where the cache has nothing makes the kernel put zeros there, and a client with bad intentions
-//! could fill the host's memory so.
+//! Frees memory that a client has made the kernel allocate. A client that reads an absent chunk makes the kernel put zeros there. A malicious
+//! client could fill the host's memory in this way.
 
 use super::{CHUNK, CacheState, CachedFile, ChunkState, DataCache};
 use crate::daemon::lock;
 
-/// How many files are looked at each time.
+/// How many files are checked each time.
 const AT_ONCE: usize = 64;
-/// An excess up to this size stays: a search would cost more than it frees.
+/// An excess up to this size is ignored: a search would cost more than it frees.
 const TOLERANCE: usize = CHUNK;
 
 impl DataCache {
-    /// Looks after some of the files. Returns the bytes in use.
+    /// Checks some of the files. Returns the bytes in use.
     pub fn tend(&self) -> usize {
         let mut state = lock(&self.state);
         let CacheState { order, files, tended, .. } = &mut *state;

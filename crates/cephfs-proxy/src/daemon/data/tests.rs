@@ -13,13 +13,13 @@ fn cache(chunks: usize) -> (DataCache, Arc<FileMemory>) {
     (cache, memory)
 }
 
-/// The plan of a read that was made before.
+/// The plan of a read that has been made before.
 fn plan_again(cache: &DataCache, memory: &FileMemory, version: u64, offset: u64, length: usize) -> Option<FillPlan> {
-    // Thrice, if the cache has just forgotten what was read.
+    // Up to three times, in case the cache has just forgotten the earlier reads.
     (0..3).find_map(|_| cache.plan(memory, version, offset, length))
 }
 
-/// Reads a chunk as a client and a worker do: `None` if the client finds it, or how many chunks the worker fills.
+/// Reads a chunk as a client and a worker do. Returns `None` if the client finds the chunk, otherwise how many chunks the worker fills.
 fn read(cache: &DataCache, memory: &FileMemory, version: u64, chunk: usize) -> Option<usize> {
     let offset = (chunk * CHUNK) as u64;
     if memory.pages.count(version, offset, CHUNK).is_some() {

@@ -13,11 +13,11 @@ use crate::{
 /// The most chunks that a job reads at once.
 const PIECE: usize = 16;
 
-/// How a read was served.
+/// The outcome of a read through the cache.
 pub(super) enum CachedRead {
-    /// From the cache.
+    /// The read was served from the cache.
     Done(usize, CachedData),
-    /// Not at all. The memory may still have other data of the file.
+    /// The read was not served. The memory may still have other data of the file.
     NotThere(CachedData),
 }
 
@@ -29,7 +29,7 @@ impl RequestContext<'_> {
         if !cache.is_on() || !file.is_cacheable || room == 0 || !cache.is_read_again(file.ino) {
             return nothing;
         }
-        // The version, before anything is read.
+        // The version is taken before anything is read.
         let Some((stamp, size)) = self.stamp_data(file) else { return nothing };
         let Some(memory) = memory_for(file, size, offset.saturating_add(room as u64)) else { return nothing };
         let version = stamp.first.1;
@@ -38,14 +38,14 @@ impl RequestContext<'_> {
             return CachedRead::Done(count, data);
         }
         let not_there = CachedRead::NotThere(CachedData { is_only_there: false, ..data });
-        // Not beyond the end of the file, which the last chunk shows.
+        // The read stops at the end of the file, which the last chunk shows.
         let wanted = room.min(size.saturating_add(1).saturating_sub(offset) as usize);
         let plan = (wanted > 0).then(|| cache.plan(&memory, version, offset, wanted)).flatten();
         let Some(plan) = plan else { return not_there };
         if let Some(ahead) = plan.ahead {
             self.read_ahead(file, &memory, version, ahead);
         }
-        // If that does not succeed, the client's own file says why.
+        // If the fill fails, the client reads through its own file, which returns the error.
         plan.runs.into_iter().for_each(|run| fill(file, &memory, version, run));
         match self.read_memory(&memory, version, offset, room, data.is_only_there) {
             Some(count) => CachedRead::Done(count, data),
@@ -53,16 +53,17 @@ impl RequestContext<'_> {
         }
     }
 
-    /// The validity of a file's data, and the file's size. It is that of its attributes, of which the size is one: every change of the data changes
-    /// that version (`SharedMount::change`), and so does the recall of the delegation, without which there is no validity.
+    /// The validity of a file's data, and the file's size. The validity is that of the file's attributes, which include the size: every change of
+    /// the data changes the attributes' version (`SharedMount::change`). The recall of the delegation changes this version, too. Without a
+    /// delegation, there is no validity.
     fn stamp_data(&self, file: &File) -> Option<(Validity, u64)> {
         let stamp = || Some(file.mount.stamp_attributes(file.ino)).filter(|stamp| stamp.life > 0);
         let stamp = stamp().or_else(|| {
             let most = self.shared.limits.delegations;
             (most > 0 && file.mount.take_delegation(file.ino, file.inode, most, true)).then(stamp).flatten()
         })?;
-        // Clients trust the delegation from now on. If the cluster cannot be reached any more, it may give the file to somebody else without our
-        // knowledge; libcephfs then asks before it answers.
+        // Clients trust the delegation from now on. If the cluster becomes unreachable, it may give the file to somebody else without our
+        // knowledge. In that case, libcephfs asks before it answers.
         Some((stamp, file.mount.ask_size(file.inode)?))
     }
 
@@ -84,7 +85,7 @@ impl RequestContext<'_> {
     /// Has a worker read chunks that clients will soon want.
     fn read_ahead(&self, file: &Arc<File>, memory: &Arc<FileMemory>, version: u64, chunks: Range<usize>) {
         let Some(pool) = self.shared.pool.get().and_then(std::sync::Weak::upgrade) else { return };
-        // Several at once: one after the other, they would take as long as the way to the OSDs and back for each.
+        // Several jobs run at once: if they ran one after the other, their round trips to the OSDs would add up.
         for start in chunks.clone().step_by(PIECE) {
             let Some(place) = self.shared.share.enter_ahead() else { return };
             let (file, memory, piece) = (file.clone(), memory.clone(), start..(start + PIECE).min(chunks.end));
@@ -97,8 +98,8 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Passes the client the memory that has a file's data. A client that does not take what it gets is refused: its socket has room for a few packets
-    /// (`Clients::welcome`).
+    /// Passes the client the memory that has a file's data. A client that does not receive the packets is refused: its socket has room for a few
+    /// packets (`Clients::welcome`).
     pub(super) fn map_data(&self, r: &MapData) -> Reply<DataMemory> {
         let file = self.file(r.mount, r.file)?;
         let memory = file.mount.data.memory(file.ino).filter(|_| file.is_cacheable).ok_or(Errno::AGAIN)?;
@@ -112,9 +113,9 @@ impl RequestContext<'_> {
     }
 }
 
-/// The memory of a file with room for at least the bytes before `end`, or for all that the file has.
+/// The memory of a file. It has room for at least the bytes before `end`, or for the whole file.
 fn memory_for(file: &File, size: u64, end: u64) -> Option<Arc<FileMemory>> {
-    // A byte more than the file has, so that the last chunk shows where the file ends.
+    // Room for one byte more than the file has, so that the last chunk shows where the file ends.
     let needed = end.min(size.saturating_add(1));
     let has_room = |memory: &Arc<FileMemory>| needed <= (memory.pages.chunks() * CHUNK) as u64;
     let cache = &file.mount.data;
@@ -124,29 +125,30 @@ fn memory_for(file: &File, size: u64, end: u64) -> Option<Arc<FileMemory>> {
 /// Fills chunks, which this thread has claimed, from libcephfs.
 fn fill(file: &File, memory: &FileMemory, version: u64, run: Range<usize>) {
     let (offset, length) = ((run.start * CHUNK) as i64, run.len() * CHUNK);
-    // SAFETY: there are so many chunks (`DataCache::claim`), and nobody else writes to them.
+    // SAFETY: the memory has all chunks of `run` (`DataCache::claim`), and no other thread writes to them.
     let result = checked(unsafe { read_directly(file, offset, length, memory.pages.chunk(run.start)) });
     // The chunks tell clients that the file ends where the data does.
     let is_whole = |count: &usize| {
         let end = offset as u64 + *count as u64;
         *count == length || file.mount.size(file.inode).is_some_and(|size| size == end || *count == 0 && size < end)
     };
-    // What was read while somebody changed the file may be none of its states: libcephfs puts zeros where it had read nothing when the file was shorter.
+    // If somebody changed the file during the read, the data may match none of the file's states: where libcephfs had read nothing because the file
+    // was shorter, it puts zeros.
     let is_unchanged = || file.mount.stamp_attributes(file.ino).first.1 == version;
     let count = result.ok().map(|count| count as usize).filter(|count| is_whole(count) && is_unchanged());
     file.mount.data.filled(memory, run, version, count);
 }
 
-/// Reads without libcephfs's own cache. That would hold the data a second time. It also returns old data at times, after another host has
-/// written (seen with 18.2, without this proxy's caches, too), and the chunks would keep that.
+/// Reads without libcephfs's own cache, which would hold the data a second time. That cache also returns old data at times after another host has
+/// written (seen with 18.2, also without this proxy's caches), and the chunks would keep the old data.
 ///
 /// # Safety
 ///
 /// `to` must be good for `length` bytes.
 unsafe fn read_directly(file: &File, offset: i64, length: usize, to: *mut u8) -> i32 {
     let (ceph, mount, mut own) = (file.mount.ceph(), file.mount.raw(), ptr::null_mut());
-    // SAFETY: the inode is held by the file, and the caller guarantees the memory (see above). What is opened here is closed here: that takes
-    // microseconds, and no request to a metadata server while the delegation is held.
+    // SAFETY: the file holds the inode, and the caller guarantees the memory (see above). The file that is opened here is closed here. Opening
+    // takes microseconds, and no request to a metadata server while the delegation is held.
     unsafe {
         let flags = libc::O_RDONLY | libc::O_DIRECT;
         let opened = (ceph.ceph_ll_open)(mount, file.inode, flags, &mut own, file.mount.own.raw);
@@ -161,7 +163,7 @@ unsafe fn read_directly(file: &File, offset: i64, length: usize, to: *mut u8) ->
 
 /// Whether data read through a file that is opened with these flags may be in the cache.
 pub(super) fn is_cacheable(flags: i32, kind: u32, snapshot: u64) -> bool {
-    // What a delegation means for a file in a snapshot is not documented.
+    // The meaning of a delegation for a file in a snapshot is not documented.
     kind == libc::S_IFREG
         && snapshot == NO_SNAPSHOT
         && flags & libc::O_ACCMODE != libc::O_WRONLY

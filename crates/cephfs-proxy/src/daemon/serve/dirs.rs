@@ -27,7 +27,7 @@ impl RequestContext<'_> {
             return Err(Errno::IO);
         }
         let dir = handles::Dir { mount: inode.mount.clone(), raw, ino: inode.ino };
-        // An error of the first batch is ignored: it will occur again when the client requests the next one.
+        // An error of the first batch is ignored: the error will occur again when the client requests the next batch.
         let (batch, end) = self.entries(&dir, r.room).unwrap_or_default();
         self.fill(&batch)?;
         let dir = self.hold(r.mount, HeldObject::Dir(Arc::new(Mutex::new(dir))));

@@ -179,8 +179,8 @@ impl RequestContext<'_> {
     }
 }
 
-/// Checks that an inode of this type can be opened. For others, such as named pipes, metadata servers give capabilities
-/// of which they fail an assertion when they take them back (`Locker::check_inode_max_size`, seen with 16.2).
+/// Checks that an inode of this type can be opened. For other types, such as named pipes, metadata servers grant capabilities, and fail an
+/// assertion when they take these capabilities back (`Locker::check_inode_max_size`, seen with 16.2).
 fn can_open(kind: u32) -> Result<(), Errno> {
     match kind {
         libc::S_IFREG | libc::S_IFDIR => Ok(()),
@@ -189,8 +189,8 @@ fn can_open(kind: u32) -> Result<(), Errno> {
     }
 }
 
-/// Checks that a file is opened for reading, for writing, or for both. With both bits set, libcephfs skips the check
-/// that a directory is not opened for writing, with the same consequence.
+/// Checks that a file is opened for reading, for writing, or for both. If both bits are set, libcephfs does not check that a directory is not
+/// opened for writing, and metadata servers fail the same assertion.
 fn access(flags: i32) -> Result<(), Errno> {
     if flags & libc::O_ACCMODE == libc::O_ACCMODE { Err(Errno::INVAL) } else { Ok(()) }
 }

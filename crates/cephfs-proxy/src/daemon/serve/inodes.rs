@@ -17,7 +17,7 @@ use crate::{
 pub(super) const SNAPSHOT_DIRECTORY: u64 = u64::MAX;
 /// CEPH_SETATTR_SIZE. On anything but a file, libcephfs divides by the zero in its layout (seen with 16.2).
 const SET_SIZE: i32 = 1 << 5;
-/// All CEPH_SETATTR flags of cephfs/libcephfs.h, but for those of fscrypt, whose values a request does not have.
+/// All CEPH_SETATTR flags of cephfs/libcephfs.h, except those of fscrypt, whose values a request does not contain.
 const SETTABLE: i32 = 0x7FF | 1 << 13 | 1 << 14;
 
 impl RequestContext<'_> {
@@ -31,7 +31,7 @@ impl RequestContext<'_> {
         statx: Statx,
     ) -> Reply<FoundInode> {
         if let Err(error) = checked(result) {
-            // `ceph_ll_create` also returns an inode, with a reference, when it may not be opened.
+            // `ceph_ll_create` also returns an inode, with a reference, if the file may not be opened.
             if !raw.is_null() {
                 // SAFETY: libcephfs has just returned the inode.
                 unsafe { (mount.ceph().ceph_ll_put)(mount.raw(), raw) };
@@ -49,7 +49,7 @@ impl RequestContext<'_> {
     pub(super) fn lookup_root(&self, r: &LookupRoot) -> Reply<Handle> {
         self.room_for([weight::INODE])?;
         let (mount, mut raw) = (self.mount(r.mount)?, ptr::null_mut());
-        // SAFETY: a mount that works, and a place for the result.
+        // SAFETY: the mount works, and the pointer to the result is valid.
         let result = unsafe { (mount.ceph().ceph_ll_lookup_root)(mount.raw(), &mut raw) };
         let statx = known(&mount, raw);
         self.found(r.mount, mount, result, raw, statx).map(|(result, found)| (result, found.inode))
@@ -254,7 +254,7 @@ pub(super) fn number(statx: &Statx) -> u64 {
     (statx.ino ^ statx.dev.rotate_left(40)) | 1 << 63
 }
 
-/// Number, snapshot and type of an inode that libcephfs has just returned; it knows these without a request.
+/// The number, snapshot and type of an inode that libcephfs has just returned. libcephfs knows these without a request.
 pub(super) fn known(mount: &SharedMount, raw: *mut CephInode) -> Statx {
     let mut statx = Statx::default();
     if !raw.is_null() {
@@ -265,7 +265,7 @@ pub(super) fn known(mount: &SharedMount, raw: *mut CephInode) -> Statx {
 }
 
 impl handles::Inode {
-    /// The number of a name's inode. For versions only: it may be outdated.
+    /// The number of a name's inode. Use it for versions only: the number may be outdated.
     pub(super) fn number_of(&self, name: &CStr, perms: &Perms) -> Option<u64> {
         if !self.mount.may_be_stale() {
             return None;

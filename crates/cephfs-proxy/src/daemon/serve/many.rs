@@ -43,7 +43,7 @@ impl RequestContext<'_> {
                 append(&mut said, &about)?;
                 said.extend_from_slice(&value);
             }
-            // The inode is idle at once: the client takes it back when it needs it.
+            // The inode is idle at once: the client takes the inode back when needed.
             let surplus = lock(&self.connection.handles).release(found.inode, 1 | KEEP);
             drop(surplus);
         }

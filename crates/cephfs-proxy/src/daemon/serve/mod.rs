@@ -33,8 +33,7 @@ use crate::{
 /// A result and an answer, or an errno.
 type Reply<A> = Result<(i64, A), Errno>;
 
-/// The bits of a mode that a request may set. A metadata server adds a type to what it gets, which can result in a type
-/// that the object is not.
+/// The bits of a mode that a request may set. A metadata server adds a type to the mode, so other bits could result in a wrong type of the object.
 const PERMISSIONS: u32 = 0o7777;
 
 /// One request.
@@ -137,8 +136,7 @@ impl RequestContext<'_> {
         }
     }
 
-    /// An inode that is a directory. libcephfs would treat any inode as a directory, and fail an assertion if it has
-    /// several names.
+    /// An inode that is a directory. libcephfs would treat any inode as a directory, and fail an assertion if the inode has several names.
     fn parent(&self, mount: Handle, handle: Handle) -> Result<Arc<Inode>, Errno> {
         let inode = self.inode(mount, handle)?;
         if inode.is_directory() { Ok(inode) } else { Err(Errno::NOTDIR) }
@@ -185,7 +183,7 @@ impl RequestContext<'_> {
         handle
     }
 
-    /// How many bytes of the slot's data may be filled.
+    /// How many bytes of the slot's data the answer may fill.
     fn room(&self, asked: u32) -> usize {
         (asked as usize).min(DATA_SIZE)
     }
@@ -234,7 +232,7 @@ fn done(result: i32) -> Reply<()> {
     checked(result).map(|count| (count.into(), ()))
 }
 
-/// Checks a name in a directory. A metadata server takes a name with a slash for a path.
+/// Checks a name in a directory. A metadata server treats a name with a slash as a path.
 fn name(text: &CStr) -> Result<&CStr, Errno> {
     match text.to_bytes() {
         long if long.len() > 255 => Err(Errno::NAMETOOLONG),
@@ -243,7 +241,7 @@ fn name(text: &CStr) -> Result<&CStr, Errno> {
     }
 }
 
-/// Checks a name that is created, renamed or removed: not the directory itself or the one above.
+/// Checks a name to be created, renamed or removed. `.` and `..` are refused.
 fn changed_name(text: &CStr) -> Result<&CStr, Errno> {
     match text.to_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL),

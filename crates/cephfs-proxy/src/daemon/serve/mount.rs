@@ -28,7 +28,7 @@ impl RequestContext<'_> {
         Ok((0, self.hold(Handle(0), HeldObject::Mount(Arc::new(mount)))))
     }
 
-    /// Makes a step of a mount's preparation.
+    /// Runs a step of a mount's preparation.
     fn prepare(&self, mount: Handle, step: impl FnOnce(&mut MountDraft) -> Result<(), Errno>) -> Reply<()> {
         let mount = self.client_mount(mount)?;
         let mut draft = lock(&mount.draft);
@@ -53,8 +53,8 @@ impl RequestContext<'_> {
         self.prepare(r.mount, |draft| draft.set(r.option, r.value))
     }
 
-    /// Only the lobby says whether that succeeds. Elsewhere it is made by the client that mounts first, as the drafts of
-    /// the others would start libcephfs's threads in vain.
+    /// Only the lobby reports whether this call succeeds. Elsewhere, the client that mounts first makes the call, since the drafts of the other
+    /// clients would start libcephfs's threads for nothing.
     pub(super) fn init(&self, r: &Init) -> Reply<()> {
         let is_lobby = self.shared.place.is_lobby();
         self.prepare(r.mount, |draft| if is_lobby { draft.init() } else { Ok(()) })
@@ -76,7 +76,7 @@ impl RequestContext<'_> {
         Ok((0, ()))
     }
 
-    /// Mounts, or tells the client to which place it has to go for that.
+    /// Mounts, or tells the client at which place it has to mount.
     pub(super) fn mount_it(&self, r: &Mount<'_>) -> Reply<u64> {
         let mount = self.client_mount(r.mount)?;
         let (place, mounted) = self.shared.place.mount(&mut lock(&mount.draft), r.root)?;
@@ -110,7 +110,7 @@ impl RequestContext<'_> {
         Ok((length, ()))
     }
 
-    /// A path from the root. A relative path begins at the client's working directory, as libcephfs's own is the root.
+    /// A path from the root. A relative path begins at the client's working directory, since libcephfs's own working directory is the root.
     pub(super) fn path(&self, mount: Handle, path: &CStr) -> Result<CString, Errno> {
         let client = self.client_mount(mount)?;
         let directory = lock(&client.directory);

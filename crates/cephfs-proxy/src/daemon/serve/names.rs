@@ -18,7 +18,7 @@ use crate::{
     wire::*,
 };
 
-/// The arguments that libcephfs's creating functions have in common.
+/// The common arguments of libcephfs's creating functions.
 struct CreationArguments {
     ceph: &'static Ceph,
     mount: *mut CephMount,
@@ -29,7 +29,8 @@ struct CreationArguments {
 
 impl RequestContext<'_> {
     pub(super) fn mknod(&self, r: &Mknod<'_>) -> Reply<FoundInode> {
-        // As mknod(2). A metadata server would create such a directory, and crash when a name is created in it (16.2).
+        // As in mknod(2), a directory is refused. A metadata server would create the directory, and crash when a name is created in the directory
+        // (16.2).
         match r.mode & libc::S_IFMT {
             libc::S_IFDIR => return Err(Errno::PERM),
             0 | libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK => {}
@@ -98,7 +99,7 @@ impl RequestContext<'_> {
             Copied::Attributes(parent.ino),
             Copied::Attributes(inode.ino),
         ]);
-        // SAFETY: all objects are held, and of one mount.
+        // SAFETY: all objects are held, and belong to one mount.
         done(unsafe { (ceph.ceph_ll_link)(mount, inode.raw, parent.raw, name, perms.raw()) })
     }
 
@@ -109,7 +110,8 @@ impl RequestContext<'_> {
         let _alone = parent.mount.renaming([parent.ino, new_parent.ino]);
         let moved = parent.attributes_of(r.name, &perms)?;
         let replaced = new_parent.attributes_of(r.new_name, &perms).ok();
-        // As rename(2). libcephfs would take both names for gone, until somebody else changes the directory (16.2).
+        // As in rename(2), two names of one inode stay as they are. libcephfs would treat both names as removed until somebody else
+        // changes the directory (16.2).
         if replaced.is_some_and(|replaced| (replaced.ino, replaced.dev) == (moved.ino, moved.dev)) {
             return Ok((0, ()));
         }
@@ -121,7 +123,7 @@ impl RequestContext<'_> {
             Copied::Attributes(number(&moved)),
             Copied::Attributes(replaced.map_or(parent.ino, |replaced| number(&replaced))),
         ]);
-        // SAFETY: all objects are held, and of one mount.
+        // SAFETY: all objects are held, and belong to one mount.
         done(unsafe { (ceph.ceph_ll_rename)(mount, parent.raw, from, new_parent.raw, to, perms.raw()) })
     }
 
@@ -146,7 +148,7 @@ impl RequestContext<'_> {
         let is_snapshot = parent.snapshot == SNAPSHOT_DIRECTORY;
         let _alone = parent.mount.removing(parent.ino, is_snapshot);
         if is_snapshot {
-            // For one that does not exist, libcephfs keeps a name for ever, and can never unmount again (16.2).
+            // If the name does not exist, libcephfs keeps the name for ever, and can never unmount again (16.2).
             parent.attributes_of(text, &perms)?;
         }
         let gone = parent.number_of(text, &perms).unwrap_or(parent.ino);
@@ -155,7 +157,7 @@ impl RequestContext<'_> {
             Copied::Attributes(parent.ino),
             Copied::Attributes(gone),
         ]);
-        // SAFETY: all objects are held, and of one mount.
+        // SAFETY: all objects are held, and belong to one mount.
         done(unsafe { function(ceph)(mount, parent.raw, name, perms.raw()) })
     }
 }

@@ -1,4 +1,4 @@
-//! Lookups that the daemon makes for itself, as root.
+//! Look-ups that the daemon makes for itself, as root.
 
 use std::{
     ffi::{CStr, CString, c_int},
@@ -51,7 +51,7 @@ fn found(
     Ok((Inode { mount: mount.clone(), raw, ino: statx.ino, kind: kind(&statx), snapshot: statx.dev }, statx))
 }
 
-/// The directory, and the name of the snapshot, by which a path leads into that snapshot.
+/// The directory whose directory of snapshots a path goes through, and the snapshot's name in the path.
 pub fn snapshot_in(mount: &Arc<SharedMount>, path: &CStr) -> Result<(u64, CString), Errno> {
     let list = snapshot_list(mount)?;
     let mut inode = root(mount)?;
@@ -80,8 +80,7 @@ fn root(mount: &Arc<SharedMount>) -> Result<Inode, Errno> {
     found(mount, find).map(|(inode, _)| inode)
 }
 
-/// Whether the directory of snapshots of a directory lists this snapshot under this name. It lists the snapshots of the
-/// directories above, too.
+/// Whether a directory's directory of snapshots lists this snapshot under this name. The list also includes the snapshots of the directories above.
 pub fn lists_snapshot(mount: &Arc<SharedMount>, directory: u64, name: &CStr, snapshot: u64) -> bool {
     let look = || {
         let (snapshots, _) = below(&numbered(mount, directory)?, &snapshot_list(mount)?)?;
@@ -90,9 +89,8 @@ pub fn lists_snapshot(mount: &Arc<SharedMount>, directory: u64, name: &CStr, sna
     look().is_ok_and(|(_, statx)| statx.dev == snapshot)
 }
 
-/// The path of a directory, without symbolic links, `.` and `..`. `ceph_chdir` and `ceph_getcwd` would tell the same, but
-/// `ceph_getcwd` asks forever when the directory is removed meanwhile (seen with 16.2), and libcephfs has one working
-/// directory for all clients of a mount.
+/// The path of a directory, without symbolic links, `.` and `..`. This uses neither `ceph_chdir` nor `ceph_getcwd`: `ceph_getcwd` repeats its
+/// request forever if the directory is removed meanwhile (seen with 16.2), and libcephfs has one working directory for all clients of a mount.
 pub fn directory(mount: &Arc<SharedMount>, path: &CStr) -> Result<CString, Errno> {
     let root = root(mount)?;
     let mut trail: Vec<(Vec<u8>, Inode)> = Vec::new();

@@ -24,7 +24,7 @@ impl RequestContext<'_> {
         let ((ceph, mount), name, value) = (inode.parts(), r.name.as_ptr(), self.copy());
         let (data, size) = (value.as_ptr().cast(), value.len());
         let _change = inode.mount.change(&[Copied::Attributes(inode.ino), Copied::Rights(inode.ino)]);
-        // SAFETY: both are held; a value of that size.
+        // SAFETY: both objects are held, and the value has the passed size.
         let result =
             checked(unsafe { (ceph.ceph_ll_setxattr)(mount, inode.raw, name, data, size, r.flags, perms.raw()) })?;
         Ok((result.into(), inode.mount.mark(inode.raw)))
@@ -34,7 +34,7 @@ impl RequestContext<'_> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let ((ceph, mount), room, mut size) = (inode.parts(), self.room(r.room), 0);
         let (data, stamp) = (self.data.cast(), inode.mount.stamp_rights(inode.ino));
-        // SAFETY: both are held, there is that much room, and a place for the size.
+        // SAFETY: both objects are held, the buffer has that much room, and the pointer to the size is valid.
         done(unsafe { (ceph.ceph_ll_listxattr)(mount, inode.raw, data, room, &mut size, perms.raw()) })?;
         Ok((size as i64, Xattr { errno: 0, stamp }))
     }
@@ -43,7 +43,7 @@ impl RequestContext<'_> {
         let (inode, perms) = (self.inode(r.mount, r.inode)?, self.perms(r.perms)?);
         let ((ceph, mount), name) = (inode.parts(), r.name.as_ptr());
         let _change = inode.mount.change(&[Copied::Attributes(inode.ino), Copied::Rights(inode.ino)]);
-        // SAFETY: both are held.
+        // SAFETY: both objects are held.
         let result = checked(unsafe { (ceph.ceph_ll_removexattr)(mount, inode.raw, name, perms.raw()) })?;
         Ok((result.into(), inode.mount.mark(inode.raw)))
     }
