@@ -175,6 +175,13 @@ impl PhasesMs {
     }
 }
 
+impl Alternative {
+    /// The cause and its probability in words: `the path is cut (50 %)`.
+    pub fn describe(&self) -> String {
+        format!("{} ({:.0} %)", self.cause.describe(), self.confidence.clamp(0.0, 1.0) * 100.0)
+    }
+}
+
 impl Verdict {
     /// A verdict of an unknown layer, with the reason.
     pub fn unknown(because: impl Into<String>) -> Self {

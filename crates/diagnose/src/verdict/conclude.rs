@@ -1,7 +1,7 @@
 //! Makes a verdict from causes and their probabilities. A cause that is likely enough is named; else the verdict lists
 //! the two likeliest.
 
-use model::{Cause, Event, Layer, PhasesMs, Verdict};
+use model::{Alternative, Cause, Event, Layer, PhasesMs, Verdict};
 
 /// The least probability at which a cause is named; below, the verdict is `unknown`. It is high because an operator whom a verdict once sent to the
 /// wrong team ignores the next verdict.
@@ -84,7 +84,7 @@ pub(super) fn conclude(mut candidates: Vec<Candidate>, mut because: Vec<String>,
 
 /// The sentence that lists the likeliest causes and says how to tell them apart; `None` without candidates.
 fn undecided(candidates: &[Candidate]) -> Option<String> {
-    let percent = |(cause, likely): &Candidate| format!("{} ({:.0} %)", cause.describe(), likely * 100.0);
+    let percent = |candidate: &Candidate| Alternative::from(*candidate).describe();
     match candidates {
         [] => None,
         [one] => Some(format!("Likeliest: {}. A cause is named from {:.0} % on.", percent(one), NAMED * 100.0)),

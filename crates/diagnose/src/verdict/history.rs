@@ -411,6 +411,11 @@ pub(super) fn round_trip(event: &Event) -> Option<u64> {
     (event.network.known && event.network.rtt_us > 0).then(|| u64::from(event.network.rtt_us) * 1_000)
 }
 
+/// Whether a round trip is as short as another one: it takes at most twice as long, and a millisecond. Nanoseconds.
+pub(super) fn is_as_short(now: u64, other: u64) -> bool {
+    now <= other.saturating_mul(2).saturating_add(MS)
+}
+
 /// How often TCP's retransmission timer expired meanwhile although the server had the segments: segments or acknowledgements were delayed by more
 /// than 200 ms. 0 if not known: the kernel has counted this since Linux 6.7. A loss probe, which TCP sends after two round trips, does not count.
 pub(super) fn needless_timeouts(scene: &Scene) -> u32 {

@@ -130,10 +130,13 @@ pub fn judge_delayed(
     around: &[Event],
     long_term: &LongTerm,
 ) -> Verdict {
+    if verdict.layer != Layer::Unknown {
+        return verdict;
+    }
     let last = events.iter().map(Event::end).max().unwrap_or(0);
     let is_later = |event: &&Event| event.start >= last && !event.flags.in_flight;
     let later: Vec<_> = delayed.iter().filter(is_later).cloned().collect();
-    if verdict.layer != Layer::Unknown || later.len() < ENOUGH_LATER {
+    if later.len() < ENOUGH_LATER {
         return verdict;
     }
     let of_later = self::verdict(&later, around, long_term);

@@ -6,12 +6,12 @@
 use model::{Direction, Event};
 
 use super::{
-    history::round_trip,
+    history::{is_as_short, round_trip},
     scene::{Scene, flight, union},
 };
 use crate::{
     order::median,
-    units::{MS, SECOND, size, span},
+    units::{SECOND, size, span},
 };
 
 /// The window is the limit if the answers filled at least the share `FILLED` of what it allows, and at most `MOST`: beyond `MOST`, the window was
@@ -22,8 +22,6 @@ const MOST: f64 = 1.5;
 const READS: f64 = 0.25;
 /// Fewer reads do not show a rate.
 const LEAST: usize = 3;
-/// A round trip counts as short if it takes at most twice as long as the shortest one, plus this, nanoseconds.
-const AS_SHORT: u64 = MS;
 
 /// A receive window that the answers filled.
 #[derive(Debug, Clone, Copy)]
@@ -48,8 +46,7 @@ impl OwnWindow {
         let now = median(scene.during.iter().filter_map(|event| round_trip(event)).collect())?;
         let wire = scene.mean(|event| event.phases.wire);
         let of_reads = scene.mean(|event| if is_read(event) { event.phases.wire } else { 0 });
-        let is_short = now <= shortest.saturating_mul(2).saturating_add(AS_SHORT);
-        if !is_short || of_reads < wire * READS {
+        if !is_as_short(now, shortest) || of_reads < wire * READS {
             return None;
         }
         let most = window as f64 / shortest as f64 * SECOND as f64;

@@ -8,7 +8,7 @@
 
 use model::{Direction, Event, Nanos, SocketTotals};
 
-use super::history::{ACK_DELAY, round_trip};
+use super::history::{ACK_DELAY, is_as_short, round_trip};
 use super::scene::{JIFFY, Scene, covered, flight, not_between, union};
 use crate::{
     order::median,
@@ -27,9 +27,6 @@ const OPEN: f64 = 0.1;
 
 /// A longer path explains a busy connection only if it adds at least this share of the extra time, since many requests make any connection busy.
 const LONGER: f64 = 0.2;
-
-/// A round trip counts as short if it takes at most twice as long as before, plus this, nanoseconds.
-const AS_SHORT: u64 = MS;
 
 /// What TCP counted. `busy`, `window` and `window_at_most` are shares of the time in which slow operations were under
 /// way.
@@ -180,7 +177,7 @@ fn is_clear(scene: &Scene) -> bool {
     let Some((now, before)) = now.zip(trips(&mut scene.fast_before())) else { return false };
     let lost = |event: &Event| event.network.known.then_some((event.network.retransmits, event.network.out_of_order));
     let last = scene.during.iter().rev().find_map(|event| lost(event));
-    now <= before.saturating_mul(2).saturating_add(AS_SHORT) && last == scene.fast_before().filter_map(lost).max()
+    is_as_short(now, before) && last == scene.fast_before().filter_map(lost).max()
 }
 
 /// The bytes of the writes that ended after `from`, up to `to`. `events`: in the order of ending.

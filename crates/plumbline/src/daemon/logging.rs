@@ -1,7 +1,7 @@
 //! The daemon's log records, with fields, and its audit records.
 
 use diagnose::counted;
-use model::{Incident, Layer, Losses, ProbeLosses, Verdict};
+use model::{Alternative, Incident, Layer, Losses, ProbeLosses, Verdict};
 use probes::{Capability, ProbeSupport};
 
 use crate::evidence::{BundleOutcome, CollectorCounters, Sweep, Why};
@@ -48,14 +48,12 @@ pub fn verdict(incident: &Incident) {
 
 /// The layer, the cause and the confidence; if the layer is unknown, the two likeliest causes.
 fn conclusion(verdict: &Verdict) -> String {
-    let percent = |confidence: f64| format!("{:.0} %", confidence * 100.0);
     let layer = verdict.layer.name();
     if verdict.layer != Layer::Unknown {
         let cause = verdict.cause.map_or("", |cause| cause.describe());
-        return format!("layer {layer}: {cause} ({} sure)", percent(verdict.confidence));
+        return format!("layer {layer}: {cause} ({:.0} % sure)", verdict.confidence * 100.0);
     }
-    let likely = |of: &model::Alternative| format!("{} ({})", of.cause.describe(), percent(of.confidence));
-    match verdict.alternatives.iter().take(2).map(likely).collect::<Vec<_>>().join(", or ") {
+    match verdict.alternatives.iter().take(2).map(Alternative::describe).collect::<Vec<_>>().join(", or ") {
         none if none.is_empty() => format!("layer {layer}"),
         likeliest => format!("layer {layer}, likeliest {likeliest}"),
     }

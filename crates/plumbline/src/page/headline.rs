@@ -116,8 +116,7 @@ fn who(layer: Layer) -> &'static str {
 }
 
 fn listed<'a>(alternatives: impl Iterator<Item = &'a Alternative>) -> String {
-    let one = |of: &Alternative| format!("{} ({:.0} %)", of.cause.describe(), of.confidence.clamp(0.0, 1.0) * 100.0);
-    alternatives.map(one).collect::<Vec<_>>().join(", or ")
+    alternatives.map(Alternative::describe).collect::<Vec<_>>().join(", or ")
 }
 
 /// How to tell the likeliest causes apart: the end of the last sentence of the reasons.
