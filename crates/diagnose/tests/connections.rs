@@ -358,6 +358,24 @@ fn operations_that_stay_slow_have_a_reason_of_their_own() {
 }
 
 #[test]
+fn a_program_of_this_host_may_end_connections() {
+    // Reads that are answered until 11 ms, a reset of this host, and a socket that is closed.
+    let answered: Vec<_> = (0..10).map(|n| smb("SMB2_READ", f64::from(n), [0.0, 1.0, 0.0])).collect();
+    let lost = |closed_at| Event { status: 7, ..happening("CONNECTION_LOST", closed_at, 0) };
+    let judge = |more: &[Event], lost: Event| verdict(&[lost], &[answered.as_slice(), more].concat());
+    let reset_at = |at| happening("TCP_RESET_SENT", at, 0);
+    let said = judge(&[reset_at(20.0)], lost(21.0));
+    assert_eq!((said.layer, said.cause), (Layer::Client, Some(Cause::OwnReset)), "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("itself ended 1 connection by a reset")), "{said:?}");
+    // No reset, one long before, one after a long silence, a socket that was open, and a reset that this host received.
+    assert_eq!(judge(&[], lost(21.0)).layer, Layer::Unknown);
+    assert_eq!(judge(&[reset_at(20.0)], lost(421.0)).layer, Layer::Unknown);
+    assert_eq!(judge(&[reset_at(9_000.0)], lost(9_001.0)).layer, Layer::Unknown);
+    assert_eq!(judge(&[reset_at(20.0)], Event { status: 1, ..lost(21.0) }).layer, Layer::Unknown);
+    assert_ne!(judge(&[reset_at(20.0), happening("TCP_RESET", 19.0, 0)], lost(21.0)).cause, Some(Cause::OwnReset));
+}
+
+#[test]
 fn how_long_it_took_to_connect_again_is_said() {
     let verdict = verdict(&[lost_in(8), happening("RECONNECT", 1.0, 6200)], &[]);
     assert!(verdict.because.iter().any(|why| why.contains("6.2 s")), "{verdict:?}");

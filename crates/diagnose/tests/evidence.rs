@@ -4,7 +4,7 @@ mod common;
 
 use common::faults::*;
 use common::{MS, smb};
-use model::{Cause, CpuWait, Event, Layer, Progress, RequesterWaits, SocketTotals};
+use model::{Cause, CpuWait, Event, Layer, Progress, RequesterWaits, SocketTotals, Verdict};
 
 /// Writes of 100 ms on connection 1. By the server's timestamps, the way back is as short as ever.
 fn slow_connection() -> SimulatedScene {
@@ -156,6 +156,56 @@ fn a_small_receive_window_of_this_host_makes_reads_slow() {
     // The answers do not fill a larger one, and nothing is known of it without a reading.
     assert_eq!(reads_by_window(64 << 10).verdict().layer, Layer::Server);
     assert_eq!(reads_by_window(0).verdict().layer, Layer::Server);
+}
+
+#[test]
+fn a_small_receive_window_makes_other_requests_wait_behind_reads() {
+    // Only the requests that wait behind the reads are judged, as where a rule looks at one kind of operation.
+    let mut scene = reads_by_window(8 << 10);
+    let reads = std::mem::take(&mut scene.slow);
+    for read in &reads {
+        let behind = smb("SMB2_CREATE", read.start as f64 / 1e6 + 1.0, [0.0, 398.0, 0.1]);
+        let behind = Event { network: read.network, progress: read.progress.clone(), ..behind };
+        scene.slow(behind);
+    }
+    let said = scene.verdict();
+    assert_eq!((said.layer, said.cause), (Layer::Client, Some(Cause::OwnWindow)), "{said:?}");
+}
+
+/// Slow writes whose segments are so large, by a route with an MTU of so many bytes.
+fn writes_by_segments(mss: u16, route_mtu: u16) -> Verdict {
+    let mut scene = timestamped(slow_writes(300.0, 0), 0);
+    let since = scene.slow.iter().map(|event| event.start).min().unwrap_or(0);
+    for event in scene.slow.iter_mut().chain(&mut scene.around) {
+        let (mss, route_mtu) = if event.start < since { (1448, 0) } else { (mss, route_mtu) };
+        let socket = SocketTotals { mss, route_mtu, segments_out: 9, ..SocketTotals::default() };
+        event.progress.get_or_insert_default().socket = Some(socket);
+    }
+    scene.verdict()
+}
+
+#[test]
+fn an_mtu_of_this_hosts_route_makes_segments_small() {
+    let said = writes_by_segments(148, 200);
+    assert_eq!((said.layer, said.cause), (Layer::Client, Some(Cause::OwnMtu)), "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("at most 148 bytes instead of 1448")), "{said:?}");
+    // Segments of the usual size, segments that are small for another reason, and a route without an MTU.
+    for (mss, route_mtu) in [(1448, 1500), (148, 1500), (148, 0)] {
+        assert_eq!(writes_by_segments(mss, route_mtu).layer, Layer::Server, "{mss} {route_mtu}");
+    }
+}
+
+#[test]
+fn a_slow_service_does_not_lengthen_the_smoothed_round_trip() {
+    let smoothed = |ms: u32| {
+        let mut scene = timestamped(slow_writes(300.0, 0), 0);
+        scene.slow.iter_mut().for_each(|event| event.network.srtt_us = ms * 1_000);
+        scene.verdict()
+    };
+    assert_eq!(smoothed(40).layer, Layer::Server);
+    let said = smoothed(90);
+    assert_eq!(said.layer, Layer::Unknown, "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("smoothed round trip was 90 ms")), "{said:?}");
 }
 
 /// Slow writes of 300 ms, each of which TCP sent again after its timeout. The server had the segments all the same.

@@ -152,6 +152,10 @@ pub struct EventLine<'a> {
     pub delivery_rate: Option<u64>,
     /// The receive window that this host offered last, bytes.
     pub own_window: Option<u32>,
+    /// The most data that TCP sends in a segment, bytes.
+    pub mss: Option<u16>,
+    /// The MTU that somebody has set on this host's route to the server, bytes. IPv4 without IPsec only.
+    pub route_mtu: Option<u16>,
     /// Time that the requester's thread was runnable without a CPU, in all its life.
     pub requester_cpu_wait_ms: Option<f64>,
     /// The part of `requester_cpu_wait_ms` that passed during the operation.

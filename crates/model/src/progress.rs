@@ -49,6 +49,11 @@ pub struct SocketTotals {
     pub application_limited: bool,
     /// No total: the receive window that this host offered last, bytes; 0 if not known.
     pub own_window: u32,
+    /// No total: the most data that TCP sends in a segment, bytes; 0 if not known.
+    pub mss: u16,
+    /// No total: the MTU that somebody has set on this host's route to the server, bytes; 0 if there is none, or if the
+    /// connection is not plain IPv4: then the kernel keeps an MTU that the path has reported in the same place.
+    pub route_mtu: u16,
     /// No total: the server's port; 0 if not known.
     pub port: u16,
     /// No total: whether data last came in by the loopback interface.

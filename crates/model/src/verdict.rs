@@ -39,6 +39,10 @@ pub enum Cause {
     /// Client: the receive window that this host offers is too small for the answers: one round trip brings at most one
     /// window.
     OwnWindow,
+    /// Client: an MTU that is set on this host's route makes the segments small.
+    OwnMtu,
+    /// Client: this host reset its connections, as a program asked it to.
+    OwnReset,
     /// Client: answers lay in the socket because the thread that reads it did not run.
     Receiver,
     /// Client: a thread that sends, reads or waits for answers was ready to run, and had no CPU.
@@ -196,13 +200,15 @@ impl Verdict {
 
 impl Cause {
     /// Every cause, in the order of layers.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::Queue,
         Self::OwnQueue,
         Self::OwnInterface,
         Self::OwnRoute,
         Self::OwnDrops,
         Self::OwnWindow,
+        Self::OwnMtu,
+        Self::OwnReset,
         Self::Receiver,
         Self::NoCpu,
         Self::Delivery,
@@ -237,6 +243,8 @@ impl Cause {
             | Self::OwnRoute
             | Self::OwnDrops
             | Self::OwnWindow
+            | Self::OwnMtu
+            | Self::OwnReset
             | Self::Receiver
             | Self::NoCpu
             | Self::Delivery
@@ -268,6 +276,8 @@ impl Cause {
             Self::OwnRoute => "own_route",
             Self::OwnDrops => "own_drops",
             Self::OwnWindow => "own_window",
+            Self::OwnMtu => "own_mtu",
+            Self::OwnReset => "own_reset",
             Self::Receiver => "receiver",
             Self::NoCpu => "no_cpu",
             Self::Delivery => "delivery",
@@ -303,6 +313,8 @@ impl Cause {
             Self::OwnRoute => "this host uses a new route, which does not reach the server or takes longer",
             Self::OwnDrops => "this host drops segments itself",
             Self::OwnWindow => "this host's receive window is too small for the answers",
+            Self::OwnMtu => "the MTU of this host's route makes segments small",
+            Self::OwnReset => "this host ends its connections itself",
             Self::Receiver => "this host reads answers late",
             Self::NoCpu => "threads of this host wait for a CPU",
             Self::Delivery => "this host delivers answers late",

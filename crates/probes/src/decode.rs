@@ -143,6 +143,8 @@ fn progress(raw: &progress) -> Option<Progress> {
         delivery_rate: raw.delivery_rate,
         application_limited: raw.application_limited != 0,
         own_window: raw.own_window,
+        mss: raw.mss,
+        route_mtu: raw.route_mtu,
         port: raw.port,
         by_loopback: raw.by_loopback != 0,
     });

@@ -10,6 +10,8 @@ use model::{Cause, Detail, Event, Level, Nanos, PhasesMs, Verdict, text::Text};
 use super::{
     conclude::{Candidate, UNREACHABLE, are_passed_on, conclude, share_with_proxy},
     drops::{Drops, SENT_AGAIN},
+    own_mtu::OwnMtu,
+    own_reset::OwnResets,
     path::{Clocks, stood_still},
     reset::{RESET, Sender},
     scene::LATE,
@@ -71,6 +73,11 @@ impl Happenings<'_> {
         self.of_kind("CONNECTION_LOST").filter(|event| event.status == state).map(Event::operations).sum()
     }
 
+    /// Whether the operation is on a mount whose connection sent segments again.
+    fn is_of_mount(&self, event: &Event) -> bool {
+        self.of_kind(RETRANSMIT).any(|again| again.mount == event.mount)
+    }
+
     /// Whether the server no longer knew a session or lease.
     fn is_forgotten(&self) -> bool {
         self.count("SESSION_LOST") + self.count("LEASE_LOST") > 0
@@ -113,6 +120,9 @@ fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     }
     if let Some(drops) = own_drops(seen, around) {
         return (drops.candidates(Some(Cause::Loss)), vec![drops.sentence()]);
+    }
+    if let Some(own) = OwnResets::of(seen.events, around) {
+        return (own.candidates(), vec![own.sentence()]);
     }
     let not_sent = seen.count("TCP_NOT_SENT");
     if not_sent > 0 {
@@ -297,6 +307,15 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
         .filter(|event| event.end() >= from && event.end() <= to.saturating_add(SECOND))
         .count();
     let mut because = vec![format!("{} retransmitted.", were(sent_again, "TCP segment"))];
+    let meanwhile = || around.iter().filter(|event| event.end() >= from && seen.is_of_mount(event));
+    if let Some(mtu) = OwnMtu::of(meanwhile(), meanwhile(), [].into_iter()) {
+        because.push(mtu.sentence());
+        because.push(
+            "The same data takes more packets, which may overfill a queue on the path. Or the path loses segments."
+                .to_owned(),
+        );
+        return Some((vec![(Cause::Loss, 0.45), (Cause::OwnMtu, 0.45)], because));
+    }
     if answered == 0 {
         because.push(
             "No answer came meanwhile. Whether the path loses the segments or the server's host drops them is not known."

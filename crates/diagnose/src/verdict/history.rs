@@ -160,6 +160,7 @@ impl<'a> ConnectionHistory<'a> {
         low = low.max(late);
         if let Some(timing) = event.stamped() {
             low = low.max(timing.least.saturating_sub(ACK_DELAY));
+            low = low.max(self.scene.acknowledged_before(event).map_or(0, |time| time.saturating_sub(ACK_DELAY)));
             let most = timing.held.saturating_add(timing.most).max(low);
             if !self.lossy {
                 high = high.min(most);
@@ -414,6 +415,19 @@ pub(super) fn round_trip(event: &Event) -> Option<u64> {
 /// Whether a round trip is as short as another one: it takes at most twice as long, and a millisecond. Nanoseconds.
 pub(super) fn is_as_short(now: u64, other: u64) -> bool {
     now <= other.saturating_mul(2).saturating_add(MS)
+}
+
+/// The median of TCP's smoothed round trips while slow operations were under way, if it exceeds the usual round trip by more than a delayed
+/// acknowledgement takes. Single samples may all be short: each is read when an answer arrives, and a long one may have been replaced by then.
+/// Nanoseconds.
+pub(super) fn smoothed_beyond_delays(scene: &Scene) -> Option<u64> {
+    let smoothed = |event: &Event| {
+        (event.network.known && event.network.srtt_us > 0).then(|| u64::from(event.network.srtt_us) * 1_000)
+    };
+    let now = median(scene.judged.iter().filter_map(|event| smoothed(event)).collect())?;
+    let before = median(scene.fast_before().filter_map(smoothed).collect());
+    let usual = scene.usual_round_trip?.max(before.unwrap_or(0));
+    (now > usual.saturating_mul(2).saturating_add(ACK_DELAY)).then_some(now)
 }
 
 /// How often TCP's retransmission timer expired meanwhile although the server had the segments: segments or acknowledgements were delayed by more

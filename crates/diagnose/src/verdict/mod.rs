@@ -21,6 +21,8 @@ mod load;
 mod no_cpu;
 mod normals;
 mod overtaken;
+mod own_mtu;
+mod own_reset;
 mod own_window;
 mod path;
 mod proxy;
@@ -45,6 +47,7 @@ use excess::{Excess, QueueCause, Shares};
 use load::Burst;
 use no_cpu::NoCpu;
 use overtaken::Overtaken;
+use own_mtu::OwnMtu;
 use own_window::OwnWindow;
 use reroute::NewRoute;
 use scene::{JUDGED, SEEN, Scene, flight, unread};
@@ -70,9 +73,10 @@ const MOST_WITHOUT_NORMAL: f64 = 0.75;
 /// The highest confidence when the server's receive window limited sending: a middlebox may have rewritten the window.
 /// A window that is closed altogether is reported by the probe `connections`.
 const MOST_BY_WINDOW: f64 = 0.7;
-/// The highest confidence after this many needless timeouts: sends were not acknowledged in time, but had arrived.
+/// The highest confidence in a slow service if the path, or the server's host, held segments or acknowledgements. So many needless timeouts show that:
+/// sends were not acknowledged in time, but had arrived.
 const SOME_TIMEOUTS: u32 = 2;
-const MOST_AFTER_TIMEOUTS: f64 = 0.6;
+const MOST_IF_HELD: f64 = 0.6;
 /// If at least this many slow operations began after the last event of their connection, they have a cause of their own.
 const ENOUGH_LATER: usize = 10;
 /// A healthy server takes less than this for a request, plus `NS_PER_BYTE` for each of its bytes (20 MB a second).
@@ -298,6 +302,12 @@ impl<'a> Judgement<'a> {
             let likely = self.confidence(Layer::Server, (overtaken.share() - HALF) / (1.0 - HALF));
             return vec![(self.server_cause(), likely), (self.network_cause(), (1.0 - likely) / 2.0)];
         }
+        let [judged, during, before] =
+            [&self.scene.judged, &self.scene.during, &self.scene.before].map(|events| events.iter().copied());
+        if let Some(mtu) = OwnMtu::of(judged, during, before).filter(|_| burst.is_none()) {
+            because.push(mtu.sentence());
+            return mtu.candidates(self.server_cause());
+        }
         if self.receivers_may_be_why() {
             because.push("The threads that take answers had no CPU for at least half of the extra time.".to_owned());
             // These threads take all answers of a connection. If many answers came in time, the server may be late with the others.
@@ -355,7 +365,15 @@ impl<'a> Judgement<'a> {
                          acknowledgements. A service that is slow does not.",
                         counted(timeouts.into(), "time")
                     ));
-                    likely = likely.min(MOST_AFTER_TIMEOUTS);
+                    likely = likely.min(MOST_IF_HELD);
+                }
+                if let Some(smoothed) = history::smoothed_beyond_delays(self.scene).filter(|_| !self.is_stamped()) {
+                    because.push(format!(
+                        "TCP's smoothed round trip was {}. Delayed acknowledgements alone do not make it so long: the path, or the server's host, held segments \
+                         or acknowledgements.",
+                        span(smoothed)
+                    ));
+                    likely = likely.min(MOST_IF_HELD);
                 }
                 // A new route that delays requests looks like a slow server that delays its acknowledgements.
                 if let Some(new_route) = &self.scene.new_route

@@ -18,15 +18,17 @@ use crate::{
 /// larger meanwhile. TCP offers about twice what a round trip brings, so answers fill only half of a window that grows with them.
 const FILLED: f64 = 0.6;
 const MOST: f64 = 1.5;
-/// Reads must have at least this share of the slow operations' time on the wire; other answers wait behind the answers to reads.
-const READS: f64 = 0.25;
+/// Reads, and waiting behind the answers to reads, must explain at least this share of the slow operations' time on the wire.
+const EXPLAINED: f64 = 0.5;
+/// Fewer windows do not show which is usual.
+const FEW: usize = 5;
 /// Fewer reads do not show a rate.
 const LEAST: usize = 3;
 
 /// A receive window that the answers filled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnWindow {
-    /// The largest window that this host offered, bytes.
+    /// The largest window that this host usually offered, bytes.
     window: u64,
     /// The shortest round trip, nanoseconds.
     round_trip: u64,
@@ -41,24 +43,26 @@ impl OwnWindow {
     /// longer than the shortest one: then the path is full.
     pub fn of(scene: &Scene) -> Option<Self> {
         let sockets = scene.during.iter().filter_map(|event| event.progress.as_ref()?.socket);
-        let window = sockets.map(|socket| u64::from(socket.own_window)).max().filter(|window| *window > 0)?;
+        let window =
+            usual(sockets.map(|socket| u64::from(socket.own_window)).collect()).filter(|window| *window > 0)?;
         let shortest = scene.during.iter().filter_map(|event| event.network.least_round_trip()).min()?;
         let now = median(scene.during.iter().filter_map(|event| round_trip(event)).collect())?;
-        let wire = scene.mean(|event| event.phases.wire);
-        let of_reads = scene.mean(|event| if is_read(event) { event.phases.wire } else { 0 });
-        if !is_as_short(now, shortest) || of_reads < wire * READS {
+        if !is_as_short(now, shortest) {
             return None;
         }
         let most = window as f64 / shortest as f64 * SECOND as f64;
         let is_filled = |rate: &f64| (FILLED..=MOST).contains(&(rate / most));
         let rate = rate(&scene.during).filter(is_filled)?;
+        if explained(scene, rate) < EXPLAINED {
+            return None;
+        }
         let was_filled = self::rate(&scene.fast_before().collect::<Vec<_>>()).is_some_and(|rate| is_filled(&rate));
         (!was_filled).then_some(Self { window, round_trip: shortest, rate, filled: rate / most })
     }
 
     pub fn sentence(self) -> String {
         format!(
-            "This host offered a receive window of at most {}, so a round trip of {} brings no more than that. Answers came at {} a second, {:.0} % of what \
+            "This host usually offered a receive window of at most {}, so a round trip of {} brings no more than that. Answers came at {} a second, {:.0} % of what \
              that allows.",
             size(self.window),
             span(self.round_trip),
@@ -66,6 +70,30 @@ impl OwnWindow {
             self.filled * 100.0,
         )
     }
+}
+
+/// The largest of these windows, bytes. Of five and more, the largest tenth does not count: a new connection or a changed setting may have made it
+/// larger at the end.
+fn usual(mut windows: Vec<u64>) -> Option<u64> {
+    windows.sort_unstable();
+    let others = if windows.len() < FEW { 0 } else { windows.len().div_ceil(10) };
+    windows.len().checked_sub(1 + others).and_then(|largest| windows.get(largest)).copied()
+}
+
+/// The share of the slow operations' time on the wire that reads explain: the time of slow reads, and the time that the answers to reads took at this
+/// rate that were outstanding when another slow request was sent.
+fn explained(scene: &Scene, rate: f64) -> f64 {
+    let reads: Vec<_> =
+        scene.during.iter().filter(|event| is_read(event)).map(|event| (flight(event), event.bytes)).collect();
+    let (mut part, mut all) = (0.0, 0.0);
+    for event in &scene.judged {
+        let (sent, wire) = (flight(event).0, event.phases.wire as f64);
+        let outstanding = reads.iter().filter(|((from, to), _)| (from..to).contains(&&sent)).map(|(_, bytes)| *bytes);
+        let behind = outstanding.fold(0, u64::saturating_add) as f64 / rate.max(1.0) * SECOND as f64;
+        all += wire;
+        part += if is_read(event) { wire } else { behind.min(wire) };
+    }
+    part / f64::max(all, 1.0)
 }
 
 fn is_read(event: &Event) -> bool {

@@ -238,7 +238,8 @@ impl<'a> Scene<'a> {
     }
 
     /// Whether only this host delayed a request. TCP held it back for most of its time although the peer's window was
-    /// open, what was sent was acknowledged at once, and nothing was retransmitted: after a loss, TCP sends less.
+    /// open, what was sent was acknowledged at once, and nothing was retransmitted: after a loss, TCP sends less. A request that the
+    /// client sends in several parts may also wait until an earlier one is acknowledged (Nagle's algorithm, RFC 896).
     pub fn was_not_sent(&self, event: &Event) -> bool {
         let is_kept = |timing: SendTiming| {
             timing.retransmitted == 0 && timing.held >= event.phases.wire / 2 && timing.most <= timing.held / AT_ONCE
@@ -248,6 +249,23 @@ impl<'a> Scene<'a> {
         event.stamped().is_some_and(is_kept)
             && self.sending.is_some_and(sends_nothing)
             && !self.has_retransmitted_during(event)
+            && self.acknowledged_before(event).is_none()
+    }
+
+    /// For how long TCP held an operation's request back while an earlier request of the connection was not acknowledged, if that is at least half of the
+    /// time for which TCP held it. Nanoseconds.
+    pub fn acknowledged_before(&self, event: &Event) -> Option<Nanos> {
+        let (sent, _) = flight(event);
+        let held = event.stamped().filter(|timing| timing.sends > 1)?.held;
+        let left = |other: &&Event| {
+            let (from, _) = flight(other);
+            let timing = other.stamped().filter(|_| from < sent && other.connection == event.connection)?;
+            let acknowledged =
+                from.saturating_add(timing.held).saturating_add(timing.local).saturating_add(timing.least);
+            Some(acknowledged.saturating_sub(sent))
+        };
+        let longest = self.during.iter().filter_map(left).max()?.min(held);
+        (held > 0 && longest >= held / 2).then_some(longest)
     }
 
     /// Whether the connection retransmitted segments while an operation was on the wire.

@@ -27,6 +27,7 @@ pub static CONNECTIONS: Protocol = Protocol {
         "NEIGHBOUR_CHANGED",
         "INTERFACE_DROPPED",
         "TCP_CONNECTED",
+        "TCP_RESET_SENT",
     ],
     level: Level::Connection,
     status_name: |status| match status {

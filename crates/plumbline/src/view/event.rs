@@ -92,6 +92,8 @@ fn of_event(event: &Event, clock: &Clock) -> EventLine<'static> {
         pacing_rate: socket.map(|s| s.pacing_rate),
         delivery_rate: socket.map(|s| s.delivery_rate),
         own_window: socket.map(|s| s.own_window),
+        mss: socket.map(|s| s.mss).filter(|mss| *mss > 0),
+        route_mtu: socket.map(|s| s.route_mtu).filter(|mtu| *mtu > 0),
         requester_cpu_wait_ms: requester.map(|r| f64::from(r.cpu.waited_us) / 1e3),
         cpu_wait_ms: requester.and_then(|r| r.during_us).map(|us| f64::from(us) / 1e3),
         receiver_cpu_wait_ms: progress.and_then(|p| p.receiver).map(|r| f64::from(r.waited_us) / 1e3),

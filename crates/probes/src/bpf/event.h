@@ -108,11 +108,13 @@ struct progress {
 	__u32 receiver_us; /* how long it was runnable without a CPU */
 	__u32 cpu_pressure_ms; /* some threads of the requester's cgroup waited for a CPU (PSI) */
 	__u32 memory_pressure_ms; /* some threads of the requester's cgroup waited for memory (PSI) */
-	__u32 application_limited; /* delivery_rate's sample: there was not always data to send */
+	__u16 mss; /* the most data that TCP sends in a segment, bytes */
+	__u16 route_mtu; /* set on this host's route to the peer, bytes; 0: none, or not IPv4 */
 	__u16 port; /* the peer's */
-	__u16 by_loopback; /* data last came in by the loopback interface */
+	__u8 by_loopback; /* data last came in by the loopback interface */
+	__u8 application_limited; /* delivery_rate's sample: there was not always data to send */
 	__u32 requester_began_us; /* requester_us when the operation began; 0: not known */
-	__u32 own_window; /* the receive window that this host offered last, bytes */
+	__u32 own_window; /* the receive window that this host offered last, bytes; 0: not known */
 };
 
 /* The kinds of records in the ring. */

@@ -9,6 +9,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+enum { FAMILY_INET = 2 }; /* AF_INET of include/linux/socket.h */
+
 #define NULL ((void *)0)
 
 /* Linux 6.2 and later: the verifier trusts the given type and permits loads of its fields; a fault reads as zero. */

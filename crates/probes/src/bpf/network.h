@@ -26,6 +26,8 @@ struct tcp_rack {
 
 struct tcp_options_received {
 	__u32 rcv_tsval;
+	__u16 wscale_ok : 1; /* both ends offered window scaling (RFC 7323) */
+	__u16 rcv_wscale : 4;
 };
 
 struct tcp_sock___network {
@@ -76,8 +78,13 @@ struct net_device___queues {
 	unsigned int num_tx_queues;
 };
 
+struct xfrm_state {
+};
+
 struct dst_entry {
 	struct net_device___queues *dev;
+	unsigned long _metrics; /* address of the route's metrics; flags in the two lowest bits */
+	struct xfrm_state *xfrm; /* without CONFIG_XFRM: absent */
 };
 
 struct sock___network {
@@ -87,7 +94,21 @@ struct sock___network {
 	unsigned long sk_pacing_rate;
 };
 
+struct netns_ipv4___scaling {
+	__u8 sysctl_tcp_window_scaling;
+};
+
+struct net___scaling {
+	struct netns_ipv4___scaling ipv4;
+};
+
+struct possible_net___scaling {
+	struct net___scaling *net;
+};
+
 struct sock_common___network {
+	struct possible_net___scaling skc_net;
+	unsigned short skc_family;
 	__u16 skc_tx_queue_mapping;
 	__be16 skc_dport;
 };
@@ -192,6 +213,49 @@ __noinline int read_network_at(struct network *n, __u64 address, __u32 taken_us)
 	return 0;
 }
 
+/*
+ * The receive window that this host offered last, bytes. Without window scaling, the header has no room for more than
+ * 65535 (tcp_select_window()). 0: not known, since the peer, or a host on the path, refused scaling: such a window is
+ * not this host's choice. This host's setting is read now, and not as it was when the connection was made.
+ */
+static __always_inline __u32 own_window(const void *sock)
+{
+	const struct tcp_sock___network *tp = sock;
+	__u32 window = TCP_FIELD(tp, rcv_wnd), most = 0xffff;
+	const void *net;
+
+	if (BPF_CORE_READ_BITFIELD_PROBED(tp, rx_opt.wscale_ok)) {
+		most <<= BPF_CORE_READ_BITFIELD_PROBED(tp, rx_opt.rcv_wscale) & 15;
+	} else {
+		net = KERNEL_FIELD(sock_common___network, sock, skc_net.net);
+		if (!net || BPF_CORE_READ((const struct net___scaling *)net, ipv4.sysctl_tcp_window_scaling))
+			return 0;
+	}
+	return window < most ? window : most;
+}
+
+enum { METRIC_MTU = 1 }; /* the place of RTAX_MTU (include/uapi/linux/rtnetlink.h) */
+
+/*
+ * The MTU that somebody has set on this host's route to the peer; 0: none, or not known. Only IPv4 keeps it apart from
+ * an MTU that the path has reported (rt_pmtu of struct rtable): IPv6 and IPsec write the latter into the same metric.
+ */
+static __always_inline __u16 route_mtu(const void *sock)
+{
+	const void *route = KERNEL_FIELD(sock___network, sock, sk_dst_cache);
+	const __u32 *metrics;
+	__u32 mtu = 0;
+
+	if (!route || KERNEL_FIELD(sock_common___network, sock, skc_family) != FAMILY_INET)
+		return 0;
+	if (bpf_core_field_exists(((struct dst_entry *)0)->xfrm) && KERNEL_FIELD(dst_entry, route, xfrm))
+		return 0;
+	metrics = (const void *)(KERNEL_FIELD(dst_entry, route, _metrics) & ~3UL);
+	if (metrics)
+		bpf_probe_read_kernel(&mtu, sizeof(mtu), metrics + METRIC_MTU);
+	return mtu < 0xffff ? mtu : 0xffff;
+}
+
 enum { LOOPBACK_IFINDEX = 1 }; /* in each network namespace (include/net/flow.h) */
 enum { CHRONOS = 3 }; /* busy, window, buffer: enum tcp_chrono less one */
 
@@ -208,7 +272,9 @@ __noinline int read_progress_at(struct progress *p, __u64 address)
 	p->segments_in = TCP_FIELD(tp, segs_in);
 	p->delivered = TCP_FIELD(tp, delivered);
 	p->needless = TCP_FIELD(tp, dsack_dups);
-	p->own_window = TCP_FIELD(tp, rcv_wnd);
+	p->own_window = own_window(tp);
+	p->mss = TCP_FIELD(tp, mss_cache);
+	p->route_mtu = route_mtu(tp);
 	if (bpf_core_field_exists(tp->total_rto))
 		p->timeouts = TCP_FIELD(tp, total_rto);
 	/* The socket is in one state at a time (tcp_get_info_chrono_stats() of net/ipv4/tcp.c). */

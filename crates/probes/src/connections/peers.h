@@ -5,7 +5,6 @@
 #include "connections.h"
 
 enum {
-	FAMILY_INET = 2,
 	HELD_NS = 10 * 1000 * 1000, /* a segment that waited in this host for longer was held */
 	HELD_EVERY_NS = 20 * 1000 * 1000, /* at most one event for a connection in this time */
 };

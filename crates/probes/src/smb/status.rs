@@ -22,8 +22,8 @@ fn find(status: u32) -> Option<&'static (u32, &'static str, i32)> {
     CODES.binary_search_by_key(&status, |(code, _, _)| *code).ok().and_then(|index| CODES.get(index))
 }
 
-/// Results that are normal: misses, ends of files, locks that another process holds, names that exist already, features
-/// that a server does not have, and a session being set up.
+/// Results that are normal: misses, ends of files, locks that another process holds, names that exist already, files without extended attributes,
+/// features that a server does not have, and a session being set up.
 pub const ORDINARY: &[Code] = &[
     Code::Status(0xC000_0034), // STATUS_OBJECT_NAME_NOT_FOUND
     Code::Status(0xC000_003A), // STATUS_OBJECT_PATH_NOT_FOUND
@@ -35,6 +35,9 @@ pub const ORDINARY: &[Code] = &[
     Code::Status(0xC000_007E), // STATUS_RANGE_NOT_LOCKED
     Code::Status(0xC000_0035), // STATUS_OBJECT_NAME_COLLISION
     Code::Status(0xC000_0101), // STATUS_DIRECTORY_NOT_EMPTY
+    Code::Status(0xC000_0051), // STATUS_NONEXISTENT_EA_ENTRY
+    Code::Status(0xC000_0052), // STATUS_NO_EAS_ON_FILE
+    Code::Status(0xC000_004F), // STATUS_EAS_NOT_SUPPORTED
     Code::Status(0xC000_00BB), // STATUS_NOT_SUPPORTED
     Code::Status(0xC000_0002), // STATUS_NOT_IMPLEMENTED
     Code::Status(0xC000_0003), // STATUS_INVALID_INFO_CLASS
@@ -73,6 +76,9 @@ const CODES: &[(u32, &str, i32)] = &[
     (0xC000_003B, "STATUS_OBJECT_PATH_SYNTAX_BAD", libc::EIO),
     (0xC000_0043, "STATUS_SHARING_VIOLATION", libc::EBUSY),
     (0xC000_0044, "STATUS_QUOTA_EXCEEDED", libc::EDQUOT),
+    (0xC000_004F, "STATUS_EAS_NOT_SUPPORTED", libc::EOPNOTSUPP),
+    (0xC000_0051, "STATUS_NONEXISTENT_EA_ENTRY", libc::EIO),
+    (0xC000_0052, "STATUS_NO_EAS_ON_FILE", libc::ENODATA),
     (0xC000_0054, "STATUS_FILE_LOCK_CONFLICT", libc::EACCES),
     (0xC000_0055, "STATUS_LOCK_NOT_GRANTED", libc::EACCES),
     (0xC000_0056, "STATUS_DELETE_PENDING", libc::ENOENT),
