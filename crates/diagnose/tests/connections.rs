@@ -358,6 +358,24 @@ fn operations_that_stay_slow_have_a_reason_of_their_own() {
 }
 
 #[test]
+fn segments_that_a_small_mtu_makes_many_are_not_simply_lost() {
+    let again: Vec<_> = (0..50).map(|n| happening("TCP_RETRANSMIT", 10.0 + f64::from(n), 0)).collect();
+    let write = |n: u32, route_mtu| {
+        let socket = Some(SocketTotals { mss: 148, route_mtu, ..SocketTotals::default() });
+        let progress = Some(Box::new(Progress { socket, ..Progress::default() }));
+        Event { bytes: 64 << 10, progress, ..smb("SMB2_WRITE", 10.0 + f64::from(n), [0.0, 100.0, 0.0]) }
+    };
+    let judge = |route_mtu| verdict(&again, &(0..20).map(|n| write(n, route_mtu)).collect::<Vec<_>>());
+    let said = judge(200);
+    let causes: Vec<_> = said.alternatives.iter().map(|other| other.cause).collect();
+    assert!(
+        said.layer == Layer::Unknown && causes.contains(&Cause::OwnMtu) && causes.contains(&Cause::Loss),
+        "{said:?}"
+    );
+    assert_eq!(judge(0).cause, Some(Cause::Loss));
+}
+
+#[test]
 fn a_program_of_this_host_may_end_connections() {
     // Reads that are answered until 11 ms, a reset of this host, and a socket that is closed.
     let answered: Vec<_> = (0..10).map(|n| smb("SMB2_READ", f64::from(n), [0.0, 1.0, 0.0])).collect();
@@ -372,7 +390,15 @@ fn a_program_of_this_host_may_end_connections() {
     assert_eq!(judge(&[reset_at(20.0)], lost(421.0)).layer, Layer::Unknown);
     assert_eq!(judge(&[reset_at(9_000.0)], lost(9_001.0)).layer, Layer::Unknown);
     assert_eq!(judge(&[reset_at(20.0)], Event { status: 1, ..lost(21.0) }).layer, Layer::Unknown);
-    assert_ne!(judge(&[reset_at(20.0), happening("TCP_RESET", 19.0, 0)], lost(21.0)).cause, Some(Cause::OwnReset));
+    for other in ["TCP_RESET", "TCP_NO_ANSWER"] {
+        let said = judge(&[reset_at(20.0), happening(other, 19.0, 0)], lost(21.0));
+        assert_ne!(said.cause, Some(Cause::OwnReset), "{other}: {said:?}");
+    }
+    // A reset of another mount's connection, and a loss of which only the other half began with a reset.
+    let elsewhere = Event { mount: MountKey::source(b"//server/other"), ..reset_at(20.0) };
+    assert_eq!(judge(&[elsewhere], lost(21.0)).layer, Layer::Unknown);
+    let both = [lost(21.0), Event { status: 1, ..lost(25.0) }];
+    assert_eq!(verdict(&both, &[answered.as_slice(), &[reset_at(20.0)]].concat()).layer, Layer::Unknown);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use common::faults::*;
 use common::{MS, smb};
-use model::{Cause, CpuWait, Event, Layer, Progress, RequesterWaits, SocketTotals, Verdict};
+use model::{Cause, CpuWait, Event, Layer, Progress, RequesterWaits, SendTiming, SocketTotals, Verdict};
 
 /// Writes of 100 ms on connection 1. By the server's timestamps, the way back is as short as ever.
 fn slow_connection() -> SimulatedScene {
@@ -160,24 +160,71 @@ fn a_small_receive_window_of_this_host_makes_reads_slow() {
 
 #[test]
 fn a_small_receive_window_makes_other_requests_wait_behind_reads() {
-    // Only the requests that wait behind the reads are judged, as where a rule looks at one kind of operation.
-    let mut scene = reads_by_window(8 << 10);
-    let reads = std::mem::take(&mut scene.slow);
-    for read in &reads {
-        let behind = smb("SMB2_CREATE", read.start as f64 / 1e6 + 1.0, [0.0, 398.0, 0.1]);
-        let behind = Event { network: read.network, progress: read.progress.clone(), ..behind };
-        scene.slow(behind);
-    }
-    let said = scene.verdict();
+    // Only other requests are judged, as where a rule looks at one kind of operation. They begin so many milliseconds after a read did.
+    let behind = |later: f64| {
+        let mut scene = reads_by_window(8 << 10);
+        for read in std::mem::take(&mut scene.slow) {
+            let create = smb("SMB2_CREATE", read.start as f64 / 1e6 + later, [0.0, 398.0, 0.1]);
+            scene.slow(Event { network: read.network, progress: read.progress, ..create });
+        }
+        scene.verdict()
+    };
+    let said = behind(1.0);
     assert_eq!((said.layer, said.cause), (Layer::Client, Some(Cause::OwnWindow)), "{said:?}");
+    // The reads are answered when these begin.
+    let said = behind(405.0);
+    assert_ne!(said.cause, Some(Cause::OwnWindow), "{said:?}");
 }
 
-/// Slow writes whose segments are so large, by a route with an MTU of so many bytes.
-fn writes_by_segments(mss: u16, route_mtu: u16) -> Verdict {
+#[test]
+fn a_window_that_became_larger_at_the_end_is_not_the_usual_one() {
+    let mut scene = reads_by_window(8 << 10);
+    let last = scene.slow.last_mut().and_then(|read| read.progress.as_mut());
+    last.and_then(|progress| progress.socket.as_mut()).unwrap().own_window = 1 << 20;
+    let said = scene.verdict();
+    assert_eq!((said.layer, said.cause), (Layer::Client, Some(Cause::OwnWindow)), "{said:?}");
+    assert!(said.because.iter().any(|because| because.contains("at most 8 KiB")), "{said:?}");
+}
+
+/// Twelve times, the path holds a request for 300 ms, and TCP holds the second one, in two parts, behind it.
+fn behind_an_unacknowledged_request() -> Verdict {
+    let ns = |ms: f64| (ms * MS as f64) as u64;
+    let mut scene = SimulatedScene::healthy();
+    for index in 0..12 {
+        let start = 2_000.0 + f64::from(index) * 1_000.0;
+        let timing = |sends, held: f64, ack: f64| SendTiming {
+            sends,
+            local: 0,
+            held: ns(held),
+            least: ns(ack),
+            most: ns(ack),
+            retransmitted: 0,
+            unacknowledged: 0,
+            gap: false,
+        };
+        let socket = Some(SocketTotals { segments_out: 9, ..SocketTotals::default() });
+        for (start, timing) in [(start, timing(1, 0.0, 300.0)), (start + 10.0, timing(2, 285.0, 2.0))] {
+            let read = smb("SMB2_READ", start, [0.0, 302.0, 0.1]);
+            let progress = Some(Box::new(Progress { socket, ..Progress::default() }));
+            scene.slow(rtt(0.3, Event { send_timing: Some(timing), progress, ..read }));
+        }
+    }
+    scene.verdict()
+}
+
+#[test]
+fn a_request_waits_behind_an_unacknowledged_one() {
+    let network = behind_an_unacknowledged_request().phases_ms.network.unwrap();
+    assert!(network > 100.0, "{network}");
+}
+
+/// Slow writes of so many bytes whose segments are so large, by a route with an MTU of so many bytes. `before`: the size of segments before; 0: not known.
+fn writes_by_segments(bytes: u64, before: u16, mss: u16, route_mtu: u16) -> Verdict {
     let mut scene = timestamped(slow_writes(300.0, 0), 0);
     let since = scene.slow.iter().map(|event| event.start).min().unwrap_or(0);
     for event in scene.slow.iter_mut().chain(&mut scene.around) {
-        let (mss, route_mtu) = if event.start < since { (1448, 0) } else { (mss, route_mtu) };
+        event.bytes = bytes;
+        let (mss, route_mtu) = if event.start < since { (before, 0) } else { (mss, route_mtu) };
         let socket = SocketTotals { mss, route_mtu, segments_out: 9, ..SocketTotals::default() };
         event.progress.get_or_insert_default().socket = Some(socket);
     }
@@ -186,23 +233,35 @@ fn writes_by_segments(mss: u16, route_mtu: u16) -> Verdict {
 
 #[test]
 fn an_mtu_of_this_hosts_route_makes_segments_small() {
-    let said = writes_by_segments(148, 200);
+    let said = writes_by_segments(16 << 10, 1448, 148, 200);
     assert_eq!((said.layer, said.cause), (Layer::Client, Some(Cause::OwnMtu)), "{said:?}");
     assert!(said.because.iter().any(|because| because.contains("at most 148 bytes instead of 1448")), "{said:?}");
-    // Segments of the usual size, segments that are small for another reason, and a route without an MTU.
-    for (mss, route_mtu) in [(1448, 1500), (148, 1500), (148, 0)] {
-        assert_eq!(writes_by_segments(mss, route_mtu).layer, Layer::Server, "{mss} {route_mtu}");
+    assert_eq!(writes_by_segments(16 << 10, 0, 148, 200).cause, Some(Cause::OwnMtu), "no host needs such an MTU");
+    // Segments of the usual size, segments that are small for another reason, a route without an MTU, an MTU that may have been there always, jumbo
+    // frames before, and requests of one segment.
+    for (bytes, before, mss, route_mtu) in [
+        (16 << 10, 1448, 1448, 1500),
+        (16 << 10, 1448, 148, 1500),
+        (16 << 10, 1448, 148, 0),
+        (16 << 10, 0, 748, 800),
+        (16 << 10, 8948, 1248, 1300),
+        (100, 1448, 148, 200),
+    ] {
+        let said = writes_by_segments(bytes, before, mss, route_mtu);
+        assert_eq!(said.layer, Layer::Server, "{bytes} {before} {mss} {route_mtu}");
     }
 }
 
 #[test]
 fn a_slow_service_does_not_lengthen_the_smoothed_round_trip() {
-    let smoothed = |ms: u32| {
+    let scene = |ms: u32| {
         let mut scene = timestamped(slow_writes(300.0, 0), 0);
         scene.slow.iter_mut().for_each(|event| event.network.srtt_us = ms * 1_000);
-        scene.verdict()
+        scene
     };
-    assert_eq!(smoothed(40).layer, Layer::Server);
+    let smoothed = |ms: u32| scene(ms).verdict();
+    assert_eq!(smoothed(50).layer, Layer::Server, "a delayed acknowledgement");
+    assert_eq!(stamped(scene(90), [0.0, 0.0, 1.0], 0).verdict().layer, Layer::Server, "the stamps say more");
     let said = smoothed(90);
     assert_eq!(said.layer, Layer::Unknown, "{said:?}");
     assert!(said.because.iter().any(|because| because.contains("smoothed round trip was 90 ms")), "{said:?}");

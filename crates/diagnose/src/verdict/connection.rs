@@ -115,14 +115,14 @@ pub(super) fn of_happenings(events: &[Event], around: &[Event]) -> Verdict {
 /// Tries the explanations from the most telling to the least, and returns the first that applies.
 fn blame(seen: &Happenings<'_>, around: &[Event]) -> Blame {
     let [resets, closed, silent] = [seen.count(RESET), seen.lost_in(CLOSE_WAIT), seen.count("TCP_NO_ANSWER")];
+    if let Some(own) = OwnResets::of(seen.events, around) {
+        return (own.candidates(), vec![own.sentence()]);
+    }
     if resets + closed > 0 {
         return ended(seen, around, resets, closed);
     }
     if let Some(drops) = own_drops(seen, around) {
         return (drops.candidates(Some(Cause::Loss)), vec![drops.sentence()]);
-    }
-    if let Some(own) = OwnResets::of(seen.events, around) {
-        return (own.candidates(), vec![own.sentence()]);
     }
     let not_sent = seen.count("TCP_NOT_SENT");
     if not_sent > 0 {

@@ -417,7 +417,7 @@ pub(super) fn is_as_short(now: u64, other: u64) -> bool {
     now <= other.saturating_mul(2).saturating_add(MS)
 }
 
-/// The median of TCP's smoothed round trips while slow operations were under way, if it exceeds the usual round trip by more than a delayed
+/// The median of TCP's smoothed round trips at the ends of the slow operations, if it exceeds twice the usual round trip by more than a delayed
 /// acknowledgement takes. Single samples may all be short: each is read when an answer arrives, and a long one may have been replaced by then.
 /// Nanoseconds.
 pub(super) fn smoothed_beyond_delays(scene: &Scene) -> Option<u64> {

@@ -73,9 +73,10 @@ const MOST_WITHOUT_NORMAL: f64 = 0.75;
 /// The highest confidence when the server's receive window limited sending: a middlebox may have rewritten the window.
 /// A window that is closed altogether is reported by the probe `connections`.
 const MOST_BY_WINDOW: f64 = 0.7;
-/// The highest confidence in a slow service if the path, or the server's host, held segments or acknowledgements. So many needless timeouts show that:
-/// sends were not acknowledged in time, but had arrived.
+/// So many needless timeouts show that the path, or the server's host, held segments or acknowledgements: sends were not acknowledged in time, but had
+/// arrived.
 const SOME_TIMEOUTS: u32 = 2;
+/// The highest confidence in a slow service if the path, or the server's host, held segments or acknowledgements.
 const MOST_IF_HELD: f64 = 0.6;
 /// If at least this many slow operations began after the last event of their connection, they have a cause of their own.
 const ENOUGH_LATER: usize = 10;

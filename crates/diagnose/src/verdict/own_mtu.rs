@@ -33,8 +33,9 @@ pub(super) struct OwnMtu {
 }
 
 impl OwnMtu {
-    /// `None` if segments are as large as before, if no MTU of this host explains the size of most of them, or if few large requests were sent. `slow`: the
-    /// slow operations. `meanwhile`: all operations while these were under way. `before`: earlier ones of the same connection.
+    /// `None` if the MTU is not small (below [`ALWAYS_SMALL`] it is, whatever segments were before), if no MTU of this host explains the size of most
+    /// segments, or if few large requests were sent. `slow`: the slow operations. `meanwhile`: all operations while these were under way. `before`: earlier
+    /// ones of the same connection.
     pub fn of<'a>(
         slow: impl Iterator<Item = &'a Event>,
         meanwhile: impl Iterator<Item = &'a Event>,

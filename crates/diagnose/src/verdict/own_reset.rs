@@ -30,8 +30,9 @@ pub(super) struct OwnResets {
 }
 
 impl OwnResets {
-    /// `None` if this host did not end most of the connections that were lost, if it received a reset, or if the server was silent: TCP also resets a
-    /// connection that it gives up, and one that it no longer knows. `events`: with those losses. `around`: all events of connections, and requests.
+    /// `None` if this host ended less than [`MOST`] of the connections that were lost, if it received a reset, or if TCP sent data in vain. `events`: with
+    /// those losses. `around`: events of connections, and requests. Events of connections name the first mount of a server, so requests on its other mounts
+    /// are not found.
     pub fn of(events: &[Event], around: &[Event]) -> Option<Self> {
         let is = |event: &&Event, name| event.operation.name() == name;
         let mut resets: Vec<_> =

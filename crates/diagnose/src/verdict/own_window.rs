@@ -72,8 +72,8 @@ impl OwnWindow {
     }
 }
 
-/// The largest of these windows, bytes. Of five and more, the largest tenth does not count: a new connection or a changed setting may have made it
-/// larger at the end.
+/// The largest of these windows, bytes. Of five and more, the largest tenth (rounded up) does not count: a new connection or a changed setting may have made
+/// a few larger.
 fn usual(mut windows: Vec<u64>) -> Option<u64> {
     windows.sort_unstable();
     let others = if windows.len() < FEW { 0 } else { windows.len().div_ceil(10) };

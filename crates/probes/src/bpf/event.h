@@ -109,7 +109,7 @@ struct progress {
 	__u32 cpu_pressure_ms; /* some threads of the requester's cgroup waited for a CPU (PSI) */
 	__u32 memory_pressure_ms; /* some threads of the requester's cgroup waited for memory (PSI) */
 	__u16 mss; /* the most data that TCP sends in a segment, bytes */
-	__u16 route_mtu; /* set on this host's route to the peer, bytes; 0: none, or not IPv4 */
+	__u16 route_mtu; /* set on this host's route to the peer, bytes; 0: none, or not known (IPv6, IPsec) */
 	__u16 port; /* the peer's */
 	__u8 by_loopback; /* data last came in by the loopback interface */
 	__u8 application_limited; /* delivery_rate's sample: there was not always data to send */
