@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, Detail, MountKey, Operation, Progress, text::Text};
+use crate::{Code, Detail, MountKey, Operation, Progress, SocketTotals, text::Text};
 
 /// A point in time: nanoseconds of CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
 pub type Nanos = u64;
@@ -66,6 +66,11 @@ impl Event {
     /// The timing of its sends; `None` if none was timestamped.
     pub fn stamped(&self) -> Option<SendTiming> {
         self.send_timing.filter(|timing| timing.sends > 0)
+    }
+
+    /// TCP's counters of the connection, if they were read when the operation ended.
+    pub fn socket(&self) -> Option<SocketTotals> {
+        self.progress.as_ref()?.socket
     }
 
     /// Whether it ended with this code.

@@ -3,7 +3,7 @@
 //! The server is to blame for what it did itself: a reset, an orderly close, a session that it no longer knows. A silence shows no culprit: to this
 //! host, a server whose host is gone and a network that is cut look the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Cause, Detail, Event, Level, Nanos, PhasesMs, Verdict, text::Text};
 
@@ -71,11 +71,6 @@ impl Happenings<'_> {
     /// The number of connections lost while TCP was in this state.
     fn lost_in(&self, state: u32) -> u64 {
         self.of_kind("CONNECTION_LOST").filter(|event| event.status == state).map(Event::operations).sum()
-    }
-
-    /// Whether the operation is on a mount whose connection sent segments again.
-    fn is_of_mount(&self, event: &Event) -> bool {
-        self.of_kind(RETRANSMIT).any(|again| again.mount == event.mount)
     }
 
     /// Whether the server no longer knew a session or lease.
@@ -307,7 +302,8 @@ fn retransmissions(seen: &Happenings<'_>, around: &[Event]) -> Option<Blame> {
         .filter(|event| event.end() >= from && event.end() <= to.saturating_add(SECOND))
         .count();
     let mut because = vec![format!("{} retransmitted.", were(sent_again, "TCP segment"))];
-    let meanwhile = || around.iter().filter(|event| event.end() >= from && seen.is_of_mount(event));
+    let mounts: BTreeSet<_> = seen.of_kind(RETRANSMIT).map(|event| event.mount).collect();
+    let meanwhile = || around.iter().filter(|event| event.end() >= from && mounts.contains(&event.mount));
     if let Some(mtu) = OwnMtu::of(meanwhile(), meanwhile(), [].into_iter()) {
         because.push(mtu.sentence());
         because.push(

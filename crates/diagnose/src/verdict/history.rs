@@ -316,8 +316,7 @@ fn late(scene: &Scene) -> Vec<(Nanos, Nanos)> {
 
 /// Segments that arrived over the connection's life. Older recordings have only those that were sent.
 fn segments_in(event: &Event) -> u32 {
-    let totals = event.progress.as_deref().and_then(|progress| progress.socket);
-    totals.map_or(event.network.segments, |socket| socket.segments_in)
+    event.socket().map_or(event.network.segments, |socket| socket.segments_in)
 }
 
 /// The last reading up to the time `by`.
@@ -433,7 +432,7 @@ pub(super) fn smoothed_beyond_delays(scene: &Scene) -> Option<u64> {
 /// How often TCP's retransmission timer expired meanwhile although the server had the segments: segments or acknowledgements were delayed by more
 /// than 200 ms. 0 if not known: the kernel has counted this since Linux 6.7. A loss probe, which TCP sends after two round trips, does not count.
 pub(super) fn needless_timeouts(scene: &Scene) -> u32 {
-    let socket = |event: &&Event| event.progress.as_ref().and_then(|progress| progress.socket);
+    let socket = |event: &&Event| event.socket();
     let Some(last) = scene.during.iter().rev().find_map(socket) else { return 0 };
     let recent = scene.before.iter().rev().take_while(|event| event.end() + RECENT >= scene.from);
     let first = recent.chain(&scene.during).find_map(socket).unwrap_or(last);

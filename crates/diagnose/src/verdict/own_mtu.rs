@@ -42,7 +42,7 @@ impl OwnMtu {
         before: impl Iterator<Item = &'a Event>,
     ) -> Option<Self> {
         let size = |event: &'a Event| {
-            let socket = event.progress.as_ref()?.socket?;
+            let socket = event.socket()?;
             (socket.mss > 0).then_some((u64::from(socket.mss), u64::from(socket.route_mtu)))
         };
         let slow: Vec<_> = slow.filter_map(size).collect();

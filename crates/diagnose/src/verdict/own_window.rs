@@ -42,7 +42,7 @@ impl OwnWindow {
     /// `None` if the window is not known, if the answers did not fill it, if they filled it before anything was slow, or if round trips take much
     /// longer than the shortest one: then the path is full.
     pub fn of(scene: &Scene) -> Option<Self> {
-        let sockets = scene.during.iter().filter_map(|event| event.progress.as_ref()?.socket);
+        let sockets = scene.during.iter().filter_map(|event| event.socket());
         let window =
             usual(sockets.map(|socket| u64::from(socket.own_window)).collect()).filter(|window| *window > 0)?;
         let shortest = scene.during.iter().filter_map(|event| event.network.least_round_trip()).min()?;

@@ -56,7 +56,7 @@ type SocketAtEnd = (Nanos, SocketTotals);
 impl Sending {
     /// `None` where the totals are not known.
     pub fn of(scene: &Scene) -> Option<Self> {
-        let known = || scene.during.iter().filter_map(|event| Some((*event, event.progress.as_ref()?.socket?)));
+        let known = || scene.during.iter().filter_map(|event| Some((*event, event.socket()?)));
         let flights = union(known().map(|(event, _)| flight(event)).collect());
         let all_flights = union(scene.during.iter().map(|event| flight(event)).collect());
         // In the order of ending, as `during` is.

@@ -37,7 +37,7 @@ impl PassedOn {
     /// Whether the event's request was forwarded. Only slow operations have the interface of their answers; for others, the last result for the
     /// mount is used.
     pub fn of_event(&mut self, event: &Event, watch: &ProbeSet) -> bool {
-        let Some(socket) = event.progress.as_ref().and_then(|progress| progress.socket) else {
+        let Some(socket) = event.socket() else {
             return self.of_mount(event.mount, watch);
         };
         if !socket.by_loopback {
